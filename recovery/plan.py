@@ -1,0 +1,230 @@
+"""A plan: what would be done to a log directory, as a frozen value that can be written down, read and carried out.
+
+The plan holds no content of derived files, only their size and SHA-256: whoever carries it out derives them again from
+the same bytes or has kept them. Its id is a digest of everything in it, so two runs over the same bytes with the same
+options name the same plan, and the id names what was set aside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, Final, TypeAlias
+
+from recovery.findings import Finding, Severity
+from storage.errors import ExitStatus
+from storage.fs import FileStat
+
+SCHEMA_VERSION: Final = 1
+"""Of the JSON form. Fields are only ever added under the same number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Copy `size` bytes from `position` of `path` aside, durably, before anything is changed.
+
+    With `zeroes` the bytes are all zero, and the manifest keeps their count instead of a copy.
+    """
+
+    path: PurePath
+    position: int
+    size: int
+    zeroes: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTo:
+    """Cut the file from `old_size` to `size` bytes. What is cut off has been quarantined."""
+
+    path: PurePath
+    size: int
+    old_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Give the whole file a name of ours, under which a broker does not see it."""
+
+    path: PurePath
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Finish an interrupted swap: the file gets the name that was meant for it."""
+
+    path: PurePath
+    target: PurePath
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceFile:
+    """Write `path` anew with `size` bytes of SHA-256 `sha256`; what was there before is kept under a name of ours."""
+
+    path: PurePath
+    size: int
+    sha256: str
+    replaces: bool
+    reason: str
+
+
+Action: TypeAlias = Quarantine | TruncateTo | SetAside | Rename | ReplaceFile
+
+
+@dataclass(frozen=True, slots=True)
+class Precondition:
+    """A file as it was examined; if it is no longer so, nothing of the plan may be done."""
+
+    path: PurePath
+    size: int
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: PurePath, stat: FileStat) -> Precondition:
+        """Return what must still hold of `path`."""
+        return cls(path, stat.size, stat.mtime_ns, stat.inode)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedOffsets:
+    """What a broker will find: first kept, next to be written, and the new recovery point."""
+
+    log_start: int
+    log_end: int
+    recovery_point: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One finding, the letter of the row that decided on it, and the decision."""
+
+    finding: Finding
+    row: str
+    decision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What one cut takes out of the log: offsets are inclusive, counts are what sound headers say and -1 if unknown."""
+
+    path: PurePath
+    position: int
+    size: int
+    first_offset: int
+    sound_batches_after: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """The plan of one partition. `actions` are in the order in which they must happen; none: nothing is to be done."""
+
+    partition: str
+    directory: PurePath
+    verdicts: tuple[Verdict, ...]
+    held: bool
+    preconditions: tuple[Precondition, ...]
+    actions: tuple[Action, ...]
+    cuts: tuple[Cut, ...]
+    loaded: LoadedOffsets | None
+    scanned_bytes: int
+
+    @property
+    def findings(self) -> Iterator[Finding]:
+        """The findings alone."""
+        return (verdict.finding for verdict in self.verdicts)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Everything besides the bytes that the plan depends on; `apply` plans again with the same."""
+
+    depth: str = "quick"
+    accept_loss: bool = False
+    topics: tuple[str, ...] = ()
+    index_interval_bytes: int = 4096
+    segment_index_bytes: int = 10 * 1024 * 1024
+    user: int | None = None
+    now_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirPlan:
+    """The plan of a log directory: `before` any partition, then the partitions, then `after` all of them."""
+
+    log_dir: PurePath
+    options: PlanOptions
+    verdicts: tuple[Verdict, ...]
+    stopped: bool
+    before: tuple[Action, ...]
+    partitions: tuple[RecoveryPlan, ...]
+    after: tuple[Action, ...]
+    preconditions: tuple[Precondition, ...]
+
+    @property
+    def plan_id(self) -> str:
+        """Twelve hex digits that stand for everything in the plan."""
+        text = json.dumps(to_plain(self), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is to be done."""
+        return not (self.before or self.after or any(partition.actions for partition in self.partitions))
+
+    def all_verdicts(self) -> Iterator[Verdict]:
+        """The verdicts on the log directory itself and on each partition."""
+        yield from self.verdicts
+        for partition in self.partitions:
+            yield from partition.verdicts
+
+    @property
+    def findings(self) -> Iterator[Finding]:
+        """Every finding, notes included."""
+        return (verdict.finding for verdict in self.all_verdicts())
+
+    @property
+    def is_held(self) -> bool:
+        """Something waits for a replica or a person."""
+        return any(verdict.decision == "hold" for verdict in self.all_verdicts())
+
+    @property
+    def status(self) -> ExitStatus:
+        """The exit status of a command that only looks."""
+        kinds = {finding.kind.value for finding in self.findings}
+        if "read_error" in kinds:
+            return ExitStatus.ENVIRONMENT
+        if "unsupported" in kinds:
+            return ExitStatus.UNSUPPORTED
+        if any(finding.kind.severity is not Severity.NOTE for finding in self.findings) or not self.is_empty:
+            return ExitStatus.FINDINGS
+        return ExitStatus.CLEAN
+
+
+def to_plain(value: object) -> Any:
+    """Return a plan, or any value made of dataclasses, as what JSON knows: an action carries its `kind`."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, tuple | list):
+        return [to_plain(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        plain = {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+        return {"kind": _ACTION_KINDS[type(value)], **plain} if type(value) in _ACTION_KINDS else plain
+    return value
+
+
+_ACTION_KINDS: Final[dict[type, str]] = {
+    Quarantine: "quarantine",
+    TruncateTo: "truncate",
+    SetAside: "set_aside",
+    Rename: "rename",
+    ReplaceFile: "replace",
+}
