@@ -1,0 +1,328 @@
+"""The scanner in Python: what the C kernel is held against, and what runs where that one was not built.
+
+What each function returns is said in `storage.scan`, which is what everybody else imports. Sources: Apache Kafka 4.3.0,
+DefaultRecordBatch, LegacyRecord, DefaultRecord, ControlRecordType, EndTransactionMarker.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from array import array
+from collections.abc import Callable
+from typing import Final
+from zlib import crc32
+
+from storage.rows import CONTROL_EMPTY, CONTROL_NONE, CONTROL_UNREADABLE, BatchRows, Scanned, Stop
+from storage.units import INT64_MAX
+
+LEAST: Final = 17  # up to and with the magic byte, which stands at the same place in all three formats
+V2_HEADER: Final = 61
+
+_START: Final = struct.Struct(
+    ">"
+    "q"  # base offset, or the entry's own
+    "i"  # bytes after this field
+    "4x"
+    "b"  # magic
+)
+_V2: Final = struct.Struct(
+    ">"
+    "q"  # base offset
+    "i"  # bytes after this field
+    "i"  # leader epoch
+    "b"  # magic
+    "I"  # CRC-32C of all that follows
+    "h"  # attributes
+    "i"  # last offset delta
+    "8x"  # base timestamp
+    "q"  # max timestamp
+    "q"  # producer id
+    "h"  # producer epoch
+    "i"  # base sequence
+    "i"  # record count
+)
+_LEGACY: Final = struct.Struct(
+    ">"
+    "q"  # offset
+    "i"  # bytes after this field
+    "I"  # CRC-32 of all that follows
+    "b"  # magic
+    "B"  # attributes
+    "q"  # timestamp; magic 1 only
+)
+_CONTROL_BIT: Final = 0x20
+_CODEC_BITS: Final = 0x07
+
+
+def crc_name() -> str:
+    """Do what `storage.scan.crc_name` says."""
+    return "crc32c package"
+
+
+def crc32c(data: memoryview, value: int = 0) -> int:
+    """Do what `storage.scan.crc32c` says."""
+    return _package()(data, value)
+
+
+def scan_batches(window: memoryview, rows: BatchRows, *, position: int = 0, next_offset: int = 0) -> Scanned:
+    """Do what `storage.scan.scan_batches` says."""
+    return _scan(window, rows, position, next_offset, _package())
+
+
+def walk_headers(window: memoryview, rows: BatchRows, *, position: int = 0, next_offset: int = 0) -> Scanned:
+    """Do what `storage.scan.walk_headers` says."""
+    return _scan(window, rows, position, next_offset, None)
+
+
+def _package() -> Callable[..., int]:
+    # Late, so that what never scans does not pay for the import, nor what has the C kernel.
+    from crc32c import crc32c as package_crc32c  # noqa: PLC0415
+
+    return package_crc32c
+
+
+def _scan(
+    window: memoryview, rows: BatchRows, position: int, next_offset: int, sum_of: Callable[..., int] | None
+) -> Scanned:
+    """Walk the window; `sum_of` is the CRC-32C, None for headers only.
+
+    The usual case, a whole sound batch of magic 2, is inlined: calls are what this loop would spend
+    its time on.
+    """
+    end = len(window)
+    place, room = 0, rows.capacity
+    found: list[tuple[int, ...]] = []
+    keep, unpack = found.append, _V2.unpack_from
+    stop = Stop.END
+    while place != end:
+        if not room:
+            stop = Stop.ROWS_FULL
+            break
+        left = end - place
+        if left >= V2_HEADER:
+            base, size, epoch, magic, crc, attributes, delta, max_ts, pid, p_epoch, sequence, records = unpack(
+                window, place
+            )
+            size += 12
+            if magic == 2 and V2_HEADER <= size <= left:
+                if sum_of is not None and sum_of(window[place + 21 : place + size]) != crc:
+                    stop = Stop.BAD_CRC
+                    break
+                last = base + delta
+                if base < next_offset or delta < 0 or last >= INT64_MAX:
+                    stop = Stop.BAD_ORDER
+                    break
+                control = CONTROL_NONE
+                if attributes & _CONTROL_BIT and pid > -1:
+                    control = _control(window[place + V2_HEADER : place + size], attributes, records)
+                keep((position + place, size, base, last, 2, attributes, crc, epoch, max_ts, pid, p_epoch, sequence,
+                      records, control))  # fmt: skip
+                place += size
+                next_offset = last + 1
+                room -= 1
+                continue
+        judged = _judge(window, place, sum_of)
+        if judged is not Stop.END:
+            stop = judged
+            break
+        row = _legacy_row(window, place, position)
+        if not next_offset <= row[3] < INT64_MAX:
+            stop = Stop.BAD_ORDER
+            break
+        keep(row)
+        place += row[1]
+        next_offset = row[3] + 1
+        room -= 1
+    _store(rows, found)
+    return Scanned(len(found), place, stop)
+
+
+def _store(rows: BatchRows, found: list[tuple[int, ...]]) -> None:
+    numbers = rows.block.cast("q")
+    for first, values in zip(range(0, len(numbers), rows.capacity), zip(*found, strict=True), strict=False):
+        numbers[first : first + len(found)] = memoryview(array("q", values))
+
+
+def _judge(window: memoryview, place: int, sum_of: Callable[..., int] | None) -> Stop:
+    """Return END if a whole entry of magic 0 or 1 lies at `place` and its checksum holds, otherwise what is wrong.
+
+    A sound batch of magic 2 never comes here. What a magic above 2 is rests on its checksum even where only headers
+    are wanted: it is asked once a scan at most, and the answer decides between rubbish and a newer broker's data.
+    """
+    left = len(window) - place
+    if left < LEAST:
+        return Stop.NEED_MORE
+    _, size, magic = _START.unpack_from(window, place)
+    size += 12
+    if size < 26:
+        return Stop.BAD_SIZE
+    if magic < 0 or (magic > 2 and size <= left and not _newer_holds(window[place : place + size])):
+        return Stop.BAD_MAGIC
+    if magic == 2 and size < V2_HEADER:
+        return Stop.BAD_SIZE
+    if size > left:
+        return Stop.NEED_MORE
+    if magic > 2:
+        return Stop.UNKNOWN_MAGIC
+    if sum_of is not None and crc32(window[place + 16 : place + size]) != _stored(window, place + 12):
+        return Stop.BAD_CRC
+    return Stop.END
+
+
+def _newer_holds(batch: memoryview) -> bool:
+    return len(batch) >= V2_HEADER and crc32c(batch[21:]) == _stored(batch, 17)
+
+
+def _stored(window: memoryview, place: int) -> int:
+    return int.from_bytes(window[place : place + 4], "big")
+
+
+def _legacy_row(window: memoryview, place: int, position: int) -> tuple[int, ...]:
+    offset, size, crc, magic, attributes, timestamp = _LEGACY.unpack_from(window, place)
+    if magic == 0:
+        timestamp = -1
+    return (
+        position + place,
+        size + 12,
+        offset,
+        offset,
+        magic,
+        attributes,
+        crc,
+        -1,
+        timestamp,
+        -1,
+        -1,
+        -1,
+        -1,
+        CONTROL_NONE,
+    )
+
+
+def find_batch(window: memoryview, start: int, *, lowest: int, highest: int) -> int:
+    """Do what `storage.scan.find_batch` says."""
+    lowest, end = max(lowest, 0), len(window)
+    budget = 2 * end
+    if highest < lowest or start < 0:
+        return -1
+    candidate = _candidate(lowest, highest)
+    place = start - 1
+    while (match := candidate.search(window, place + 1)) is not None:
+        place = match.start()
+        base, size, magic = _START.unpack_from(window, place)
+        size += 12
+        if not lowest <= base <= highest or size > end - place or not _shaped(window, place, base, size, magic):
+            continue
+        first = 21 if magic == 2 else 16
+        budget -= size - first
+        if budget < 0:
+            return -2
+        summed = window[place + first : place + size]
+        if (crc32c(summed) if magic == 2 else crc32(summed)) == _stored(window, place + first - 4):
+            return place
+    return -1
+
+
+def _shaped(window: memoryview, place: int, base: int, size: int, magic: int) -> bool:
+    if magic < 2:
+        return base < INT64_MAX
+    return (
+        size >= V2_HEADER
+        and 0 <= int.from_bytes(window[place + 23 : place + 27], "big", signed=True) < INT64_MAX - base
+    )
+
+
+def _candidate(lowest: int, highest: int) -> re.Pattern[bytes]:
+    """Return what every batch in the range begins with: the common high bytes of its offset, a sound size, the magic.
+
+    The pattern spares a step of Python for nearly every byte searched, zeroes in particular.
+    """
+    low, high = lowest.to_bytes(8, "big"), min(highest, INT64_MAX).to_bytes(8, "big")
+    same = next((n for n in range(8) if low[n] != high[n]), 8)
+    rest = rb".{%d}(?!\0\0\0[\0-\x0d])[\0-\x7f].{3}.{4}[\0-\x02]" % (8 - same)
+    return re.compile(re.escape(low[:same]) + rest, re.DOTALL)
+
+
+def check_records(payload: memoryview, count: int) -> int:
+    """Do what `storage.scan.check_records` says."""
+    if count <= 0:
+        return 0 if count else -1
+    place = 0
+    for _ in range(count):
+        try:
+            place = _record(payload, place)[2]
+        except _Unreadable:
+            return place
+    return -1 if place == len(payload) else place
+
+
+class _Unreadable(Exception):
+    """The bytes are no record; caught here, where the answer is a number."""
+
+
+def _control(payload: memoryview, attributes: int, records: int) -> int:
+    """Return the `control` value of a producer's control batch with this payload.
+
+    A broker reads only the first record; where it is the only one, nothing may lie behind it.
+    """
+    if records == 0:
+        return CONTROL_EMPTY
+    if records < 0 or attributes & _CODEC_BITS:
+        return CONTROL_UNREADABLE
+    try:
+        key, value, behind = _record(payload, 0)
+    except _Unreadable:
+        return CONTROL_UNREADABLE
+    if key is None or value is None or len(key) < 4 or len(value) < 6 or (records == 1 and behind != len(payload)):
+        return CONTROL_UNREADABLE
+    version, kind = struct.unpack_from(">hh", key)
+    value_version, epoch = struct.unpack_from(">hI", value)
+    if version < 0 or value_version < 0 or kind not in (0, 1):
+        return CONTROL_UNREADABLE
+    return int(kind << 32 | epoch)
+
+
+def _record(payload: memoryview, place: int) -> tuple[memoryview | None, memoryview | None, int]:
+    """Return key and value of the record at `place`, and where the next one begins."""
+    size, place = _varint(payload, place, len(payload))
+    end = place + size
+    if not place < end <= len(payload):
+        raise _Unreadable
+    _, place = _varint(payload, place + 1, end, most=10)
+    _, place = _varint(payload, place, end)
+    key, place = _bytes(payload, place, end)
+    value, place = _bytes(payload, place, end)
+    headers, place = _varint(payload, place, end)
+    if not 0 <= headers <= end - place:
+        raise _Unreadable
+    for _ in range(headers):
+        name, place = _bytes(payload, place, end)
+        if name is None:
+            raise _Unreadable
+        _, place = _bytes(payload, place, end)
+    if place != end:
+        raise _Unreadable
+    return key, value, end
+
+
+def _bytes(payload: memoryview, place: int, end: int) -> tuple[memoryview | None, int]:
+    size, place = _varint(payload, place, end)
+    if size < 0:
+        return None, place
+    if size > end - place:
+        raise _Unreadable
+    return payload[place : place + size], place + size
+
+
+def _varint(payload: memoryview, place: int, end: int, *, most: int = 5) -> tuple[int, int]:
+    """Return the zig-zag number at `place` and where it ends; int32 in at most 5 bytes, int64 in at most 10."""
+    raw = shift = 0
+    for byte in payload[place : min(place + most, end)]:
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+        place += 1
+        if byte < 0x80:
+            raw &= 0xFFFFFFFF if most == 5 else 0xFFFFFFFFFFFFFFFF  # as Java's shift does with bits beyond the type
+            return raw >> 1 ^ -(raw & 1), place
+    raise _Unreadable
