@@ -1,0 +1,48 @@
+"""What import-linter and ruff cannot say of who may use whom."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tidy.tree import ROOT, sources, tree
+
+LOOKING = {"FileKind", "FileStat", "ReadFile", "ReadFs", "ReadOnlyFs", "read_all", "temporary_name"}
+"""What `storage.fs` offers to who only looks."""
+CHANGERS = ("recovery/execute.py", "recovery/quarantine.py")
+
+
+def imported(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (module, name) of each import in a file; the name is empty for `import module`."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def modules(path: Path) -> set[str]:
+    """Return every module that a file may have imported; `from a import b` counts as `a` and as `a.b`."""
+    return {name for module, part in imported(path) for name in (module, f"{module}.{part}")}
+
+
+def test_in_recovery_only_execute_and_quarantine_get_what_changes_a_disk() -> None:
+    lookers = [path for path in sources("recovery") if str(path.relative_to(ROOT)) not in CHANGERS]
+    assert lookers
+    for path in lookers:
+        taken = {name for module, name in imported(path) if module == "storage.fs" or name == "fs"}
+        assert taken <= LOOKING, path
+
+
+@pytest.mark.parametrize("folder", ["storage", "checkpoint", "audit"])
+def test_below_and_beside_recovery_nobody_imports_what_changes_things(folder: str) -> None:
+    for path in sources(folder):
+        assert modules(path).isdisjoint({"recovery.execute", "recovery.quarantine"}), path
+
+
+def test_only_the_job_of_the_audit_imports_pyspark() -> None:
+    users = {path for path in sources("storage", "checkpoint", "recovery", "cli", "daemon", "audit")
+             if any(module.split(".")[0] == "pyspark" for module, _ in imported(path))}  # fmt: skip
+    assert {str(path.relative_to(ROOT)) for path in users} <= {"audit/job.py"}
