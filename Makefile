@@ -1,0 +1,58 @@
+# Needs python3 >= 3.11; everything else is put into .venv, or installed by scripts/tools.sh where that is allowed.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+export PYTHON ?= python3
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONPATH
+
+DIR ?=
+CODE := storage checkpoint recovery cli
+BUILT_FROM := pyproject.toml $(wildcard setup.py storage/*.c storage/*.h)
+PYTEST := python -m pytest -n 2 --timeout 300
+
+.PHONY: help run test check wheel clean
+
+help: ## say what there is
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+.venv/bin/python:
+	scripts/tools.sh venv
+	$(PYTHON) -m venv --clear .venv
+
+.venv/installed: .venv/bin/python $(BUILT_FROM)
+	python -m pip install --quiet --editable .
+	touch $@
+
+.venv/installed-tools: .venv/bin/python $(BUILT_FROM)
+	python -m pip install --quiet --editable '.[test,check]'
+	touch .venv/installed $@
+
+run: .venv/installed ## recover the log directory DIR=..., or without one a damaged sample in ./sample
+ifeq ($(DIR),)
+	@scripts/show-sample.sh sample
+else
+	logmend recover "$(DIR)"
+endif
+
+test: .venv/bin/python ## run the tests; real Kafka takes part where Java and Maven are there
+	scripts/tools.sh test
+	@$(MAKE) --no-print-directory .venv/installed-tools
+	$(PYTEST) --ignore tests/tidy
+
+check: .venv/installed-tools ## format, lint, types, layers, tidiness
+	ruff format --check .
+	ruff check .
+	scripts/check-types.sh $(CODE)
+	lint-imports --no-cache
+	python -m pytest -q tests/tidy
+
+wheel: .venv/installed-tools ## build dist/logmend-*.whl, with the C kernel if there is a compiler
+	python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@ls -l dist
+
+clean: ## remove what make made
+	rm -rf .venv build dist sample *.egg-info storage/*.so
