@@ -1,0 +1,173 @@
+"""What follows from the batches of one segment: the indexes, epochs, gaps and producer events that a broker derives.
+
+Rows go in as the scanner fills them, window after window; the results may be asked at any time. Two kernels give equal
+results: C where it was built, otherwise Python. Sources: Apache Kafka 4.3.0, LogSegment.recover, OffsetIndex,
+TimeIndex, ProducerAppendInfo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from storage.fold_python import Event, Facts, Pair, PythonFold, Triple
+from storage.producer_state import ProducerEvent
+from storage.rows import BatchRows
+from storage.scan import kernel_name
+
+EVENT_LIMIT: Final = 200_000
+"""Producer events kept of one segment unless told otherwise: at most some 11 MiB in C, several times that in Python."""
+
+
+class Kernel(Protocol):
+    """What both kernels offer."""
+
+    def add(self, rows: BatchRows, count: int) -> None: ...
+
+    def facts(self) -> Facts: ...
+
+    def epochs(self) -> list[Pair]: ...
+
+    def offset_index(self) -> bytes: ...
+
+    def time_index(self) -> bytes: ...
+
+    def events(self) -> list[Event]: ...
+
+    def events_overflowed(self) -> bool: ...
+
+
+def _make(kernel: str, base_offset: int, interval: int, max_index_size: int, event_limit: int) -> Kernel:
+    if kernel == "python":
+        return PythonFold(base_offset, interval, max_index_size, event_limit)
+    from storage.fold_native import NativeFold  # noqa: PLC0415 (may not have been built)
+
+    return NativeFold(base_offset, interval, max_index_size, event_limit)
+
+
+class ProducerEvents:
+    """An extract of the batches with a producer id that leads to the same producer state as all of them.
+
+    Folding it gives the same entries, open transactions and aborted list: of consecutive data batches of one producer
+    with equal epoch and equal transactional bit, and no control batch of it between, only the first and the last are
+    here; every control batch is. First ones and control batches stand in the order of the log. A last one stands before
+    the next event of its producer, or at the end, there in the order of base offsets: so the order between producers is
+    not that of the log, which their states do not depend on.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    @property
+    def overflowed(self) -> bool:
+        """True if there were more than the limit: then nothing is kept, and a second, streaming pass is needed."""
+        return self._kernel.events_overflowed()
+
+    def __iter__(self) -> Iterator[ProducerEvent]:
+        return map(ProducerEvent._make, self._kernel.events())
+
+
+class SegmentFold:
+    """The fold of one segment: a sequence of `add`, results valid after each. Not for several threads at once.
+
+    Memory: both indexes (bounded by `max_index_size` each), the events (bounded by `event_limit`), and a pair for each
+    rise of the leader epoch.
+    """
+
+    batch_count: int
+    record_count: int
+    """Of magic 2 only: for older ones it would take decompression."""
+    first_offset: int | None
+    """Base offset of the first batch; None without batches."""
+    next_offset: int
+    """Last offset of the last batch + 1, or the segment's base offset."""
+    max_timestamp: int
+    """Milliseconds; -1 if no batch has one."""
+    max_timestamp_offset: int
+    """Last offset of the earliest batch with that timestamp, or the segment's base offset."""
+    gaps: int
+    """Batches of magic 2 whose base offset is above the last offset + 1 of the batch before; compaction leaves such."""
+    magics: int
+    """Bit `1 << magic` for each magic met."""
+    codecs: int
+    """Bit `1 << codec` for each codec met, none (0) and unknown ones (5 to 7) included."""
+    has_producers: bool
+    digest: int
+    """64 bits over base offset, last offset and stored checksum of each batch in order, however cut into windows.
+
+    CRC-32 in the high and CRC-32C in the low half, over the three numbers as little-endian int64; 0 without batches.
+    """
+    index_overflow: bool
+    """More entries are due than `max_index_size` allows, which makes a broker's rebuild fail.
+
+    The offset index is full at that size, the time index one entry before; nothing is entered in either afterwards.
+    """
+    epoch_fall: Triple | None
+    """(position, epoch, newest epoch before) of the first batch whose leader epoch goes back."""
+    first_gap: Triple | None
+    """(position, expected offset, base offset found) of the first gap."""
+    range_fault: Pair | None
+    """(position, last offset) of the first batch whose last offset is not 0 to 2147483647 above the base offset.
+
+    Such batches, and positions above 2147483647, get no index entry: it could not be written.
+    """
+
+    def __init__(
+        self,
+        base_offset: int,
+        *,
+        index_interval_bytes: int = 4096,
+        max_index_size: int = 10_485_760,
+        event_limit: int = EVENT_LIMIT,
+        kernel: str | None = None,
+    ) -> None:
+        """Begin an empty segment; `kernel` is `c` or `python` where a test wants that one."""
+        chosen = kernel or kernel_name()
+        self._kernel = _make(chosen, base_offset, index_interval_bytes, max_index_size, event_limit)
+        self._take(self._kernel.facts())
+
+    def add(self, rows: BatchRows, count: int) -> None:
+        """Fold the first `count` rows, which follow those of the call before; positions are places in the `.log`."""
+        self._kernel.add(rows, count)
+        self._take(self._kernel.facts())
+
+    def offset_index(self) -> bytes:
+        """Return the `.index` that a broker's recovery writes, trimmed: 8 bytes an entry.
+
+        A batch that begins more than `index_interval_bytes` behind the last one entered (or behind the beginning) is
+        entered with its last offset and its own position.
+        """
+        return self._kernel.offset_index()
+
+    def time_index(self) -> bytes:
+        """Return the `.timeindex` that a broker's recovery writes, with its closing entry: 12 bytes an entry."""
+        return self._kernel.time_index()
+
+    @property
+    def epochs(self) -> list[Pair]:
+        """(epoch, base offset of the batch) at each rise above the newest leader epoch met in this segment."""
+        return self._kernel.epochs()
+
+    @property
+    def producer_events(self) -> ProducerEvents:
+        """The batches with a producer id, thinned out; iterating shows the state at that moment."""
+        return ProducerEvents(self._kernel)
+
+    def _take(self, facts: Facts) -> None:
+        (
+            self.batch_count,
+            self.record_count,
+            self.first_offset,
+            self.next_offset,
+            self.max_timestamp,
+            self.max_timestamp_offset,
+            self.gaps,
+            self.magics,
+            self.codecs,
+            self.has_producers,
+            self.digest,
+            self.index_overflow,
+            self.epoch_fall,
+            self.first_gap,
+            self.range_fault,
+        ) = facts
