@@ -1,9 +1,10 @@
 """The one door to the file system: one method, one effect, one point at which a machine can die.
 
 `ReadFs` looks, `Fs` also changes. Whatever only verifies is handed a `ReadOnlyFs`, so that a change there is a type
-error before it could be an accident. `tests/support/memory_fs.py` implements the same protocol over a model of what survives
-a crash. Nothing here follows a symbolic link or waits on a FIFO: a log directory holds plain files, and whatever else
-lies there is reported, not opened.
+error before it could be an accident. `tests/support/memory_fs.py` implements the same protocol over a model of what
+survives a crash. No file is opened, changed or given a mode through a symbolic link (only a directory that is listed,
+synced or locked may be reached by one), and nothing waits on a FIFO: a log directory holds plain files, and whatever
+else lies there is reported. A file with a second name is not written in place, as the other name's bytes would change.
 
 A failing call raises `ReadFault`, `FileVanished`, `WriteFault` or `DiskFull`, each with operation and path.
 """
@@ -16,18 +17,24 @@ import fcntl
 import io
 import os
 import stat as stat_bits
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePath
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, TypeAlias, cast
 
-from storage.errors import DiskFull, EnvironmentFault, FileVanished, LogDirInUse, ReadFault, WriteFault
+from storage.errors import DiskFull, EnvironmentFault, FileVanished, LogDirInUse, ReadFault, WriteFault, printable
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_GONE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+_GONE: Final = (errno.ENOENT, errno.ESTALE)
 _LOCK_NAME: Final = ".lock"
+# O_NONBLOCK: opening a FIFO must not wait for a writer that never comes. It means nothing for a plain file.
+_SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FLOCK: Final = struct.Struct("@hhqqi0q")  # flock of fcntl(2): type, whence, start, length, process; padded at its end
+
+_Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
 
 
 class FileKind(Enum):
@@ -37,6 +44,13 @@ class FileKind(Enum):
     DIRECTORY = "directory"
     SYMLINK = "symbolic link"
     OTHER = "special file"
+
+
+_KINDS: Final = {
+    stat_bits.S_IFREG: FileKind.FILE,
+    stat_bits.S_IFDIR: FileKind.DIRECTORY,
+    stat_bits.S_IFLNK: FileKind.SYMLINK,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +70,20 @@ class FileStat:
     """Bytes of disk behind the file; less than `size` where it is sparse."""
 
 
-class ReadFile(Protocol):
+class _Closing(Protocol):
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *error: object) -> None: ...
+
+
+class ReadFile(_Closing, Protocol):
     """An open plain file. Reading has no position of its own."""
 
     def read_into(self, position: int, target: memoryview) -> int:
         """Fill `target` from `position` on; return the bytes read, fewer only at the end of the file."""
 
-    def close(self) -> None: ...
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-
-class WriteFile(Protocol):
+class WriteFile(_Closing, Protocol):
     """An open file that grows at its end."""
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
@@ -78,23 +92,20 @@ class WriteFile(Protocol):
     def sync(self) -> None:
         """Make data and size durable. Never call it again after it failed: the kernel may have dropped the pages."""
 
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
 
 class ReadFs(Protocol):
     """Looking at a disk."""
 
     def entries(self, directory: PurePath) -> dict[str, FileStat]:
-        """List a directory: name to stat, in sorted order of names; entries that vanish meanwhile are left out."""
+        """List a directory: name to stat, in sorted order of names; entries that vanish meanwhile are left out.
+
+        `FileVanished` if the directory is gone, `ReadFault` if it is none.
+        """
 
     def stat(self, path: PurePath) -> FileStat: ...
 
     def open_read(self, path: PurePath) -> ReadFile:
-        """Open a plain file; anything else is a `ReadFault` with ELOOP, EISDIR or EINVAL."""
+        """Open a plain file; anything else is a `ReadFault` with ELOOP, EISDIR, EINVAL or ENXIO."""
 
     def free_bytes(self, directory: PurePath) -> int:
         """Return the bytes an unprivileged process may still write to the file system of `directory`."""
@@ -106,17 +117,23 @@ class Fs(ReadFs, Protocol):
     def create(self, path: PurePath, like: FileStat | None = None) -> WriteFile:
         """Make a new empty file, with owner and mode of `like` where we may; it must not exist."""
 
-    def open_append(self, path: PurePath) -> WriteFile: ...
+    def open_append(self, path: PurePath) -> WriteFile:
+        """Open an existing plain file that has one name only; with more, a `WriteFault` with EMLINK."""
 
-    def truncate(self, path: PurePath, size: int) -> None: ...
+    def truncate(self, path: PurePath, size: int) -> None:
+        """Cut a file that has one name only to `size` bytes; `WriteFault` with EINVAL if it holds fewer."""
 
     def rename(self, source: PurePath, target: PurePath) -> None:
-        """Give a file another name in one step; a `target` that exists is replaced."""
+        """Give a file or directory another name in one step; a file at `target` is replaced.
+
+        As POSIX has it, nothing at all happens if both are already names of one file: both stay.
+        """
 
     def link(self, source: PurePath, target: PurePath) -> None:
         """Give a file a second name; `target` must not exist."""
 
-    def remove(self, path: PurePath) -> None: ...
+    def remove(self, path: PurePath) -> None:
+        """Take away one name of a file, or a symbolic link itself."""
 
     def make_dir(self, directory: PurePath, like: FileStat | None = None) -> None: ...
 
@@ -131,14 +148,17 @@ class Fs(ReadFs, Protocol):
 
 def read_all(fs: ReadFs, path: PurePath, limit: int) -> bytes:
     """Return the content of a small file; `ReadFault` with EFBIG if it holds more than `limit` bytes."""
+    buffer = bytearray(min(limit + 1, 1 << 16))
+    filled = 0
     with fs.open_read(path) as file:
-        buffer = bytearray(min(limit, fs.stat(path).size) + 1)
-        count = file.read_into(0, memoryview(buffer))
-        if count > limit:
-            raise ReadFault(f"reading more than {limit} bytes", path, OSError(errno.EFBIG, os.strerror(errno.EFBIG)))
-        if count == len(buffer):  # it grew between stat and read
-            return read_all(fs, path, limit)
-        return bytes(buffer[:count])
+        while True:
+            with memoryview(buffer) as view, view[filled:] as rest:
+                filled += file.read_into(filled, rest)
+            if filled > limit:
+                raise ReadFault(f"reading no more than {limit} bytes", path, _refusal(errno.EFBIG))
+            if filled < len(buffer):
+                return bytes(buffer[:filled])
+            buffer.extend(bytes(min(len(buffer), limit + 1 - filled)))
 
 
 def temporary_name(path: PurePath) -> PurePath:
@@ -150,6 +170,7 @@ def replace_atomically(fs: Fs, path: PurePath, data: bytes, like: FileStat | Non
     """Put `data` in place of `path`, durably: a crash leaves the old content or the new, never a mixture.
 
     A stale temporary file of an earlier crash is dropped first. Four steps: write, sync, rename, sync the directory.
+    After an error the temporary file may be left behind.
     """
     temporary = temporary_name(path)
     with contextlib.suppress(FileVanished):
@@ -161,50 +182,95 @@ def replace_atomically(fs: Fs, path: PurePath, data: bytes, like: FileStat | Non
     fs.sync_dir(path.parent)
 
 
-def _kind(mode: int) -> FileKind:
-    if stat_bits.S_ISREG(mode):
-        return FileKind.FILE
-    if stat_bits.S_ISDIR(mode):
-        return FileKind.DIRECTORY
-    return FileKind.SYMLINK if stat_bits.S_ISLNK(mode) else FileKind.OTHER
-
-
-def _file_stat(raw: os.stat_result) -> FileStat:
-    return FileStat(
-        kind=_kind(raw.st_mode),
-        size=raw.st_size,
-        mtime_ns=raw.st_mtime_ns,
-        inode=raw.st_ino,
-        device=raw.st_dev,
-        mode=stat_bits.S_IMODE(raw.st_mode),
-        uid=raw.st_uid,
-        gid=raw.st_gid,
-        links=raw.st_nlink,
-        allocated=getattr(raw, "st_blocks", 0) * 512,
-    )
-
-
-def _reading(operation: str, path: PurePath, cause: OSError) -> EnvironmentFault:
+def read_fault(operation: str, path: PurePath, cause: OSError) -> EnvironmentFault:
+    """Return what a failed look at the disk is raised as: `FileVanished` or `ReadFault`."""
     return (FileVanished if cause.errno in _GONE else ReadFault)(operation, path, cause)
 
 
-def _writing(operation: str, path: PurePath, cause: OSError) -> EnvironmentFault:
+def write_fault(operation: str, path: PurePath, cause: OSError) -> EnvironmentFault:
+    """Return what a failed change is raised as: `DiskFull`, `FileVanished` or `WriteFault`."""
     if cause.errno in _FULL:
         return DiskFull(operation, path, cause)
     return (FileVanished if cause.errno in _GONE else WriteFault)(operation, path, cause)
 
 
-def _opener(path: str, flags: int) -> int:
-    # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes. It means nothing for a plain file.
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+@contextlib.contextmanager
+def _raising(fault: _Fault, operation: str, path: PurePath) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise fault(operation, path, error) from error
+
+
+def _refusal(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+def _file_stat(raw: os.stat_result) -> FileStat:
+    mode, blocks = raw.st_mode, getattr(raw, "st_blocks", 0)
+    kind, permissions = _KINDS.get(stat_bits.S_IFMT(mode), FileKind.OTHER), stat_bits.S_IMODE(mode)
+    # By place, which is faster than by keyword: listings have tens of thousands of entries.
+    size, times, place = raw.st_size, raw.st_mtime_ns, (raw.st_ino, raw.st_dev)
+    return FileStat(kind, size, times, *place, permissions, raw.st_uid, raw.st_gid, raw.st_nlink, blocks * 512)
+
+
+def _open_plain(path: PurePath, mode: str, like: FileStat | None = None) -> io.FileIO:
+    """Open a plain file to create, read or write; raises `OSError`.
+
+    The kind is asked of what was opened, not of the name before: between the two it could be swapped.
+    """
+    if path.name == _LOCK_NAME:
+        raise _refusal(errno.EBUSY)  # closing it again would drop the lock that this very process may hold
+    bits = 0o644 if like is None else 0o600  # nobody else may open it before it has its mode
+    opened = open(path, mode, buffering=0, opener=lambda name, flags: os.open(name, flags | _SAFE, bits))  # noqa: SIM115
+    raw = cast(io.FileIO, opened)
+    try:
+        found = os.fstat(raw.fileno())
+        if not stat_bits.S_ISREG(found.st_mode):
+            raise _refusal(errno.EINVAL)
+        if mode != "rb" and found.st_nlink > 1:
+            raise _refusal(errno.EMLINK)
+        if like is not None:
+            _give(raw.fileno(), like, like.mode & 0o777)
+    except BaseException:
+        raw.close()
+        raise
+    return raw
+
+
+@contextlib.contextmanager
+def _directory(path: PurePath, flags: int = 0) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _give(descriptor: int, like: FileStat, mode: int) -> None:
+    """Give something new its model's owner, group and `mode`; raises `OSError`.
+
+    Who may not give files away keeps them: EPERM, or EINVAL for a number that the user namespace does not know. The
+    mode comes last, since a change of owner clears bits of it.
+    """
+    for uid, gid in ((like.uid, -1), (-1, like.gid)):
+        try:
+            os.chown(descriptor, uid, gid)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EINVAL):
+                raise
+    os.chmod(descriptor, mode)
 
 
 class _OpenFile:
+    _fault: _Fault
+
     def __init__(self, path: PurePath, raw: io.FileIO) -> None:
         self._path, self._raw = path, raw
 
     def close(self) -> None:
-        self._raw.close()
+        with _raising(self._fault, "closing", self._path):
+            self._raw.close()
 
     def __enter__(self) -> Self:
         return self
@@ -216,189 +282,175 @@ class _OpenFile:
 class _OsReadFile(_OpenFile):
     """Seek and read under a lock, so that the segments of one file may be read by several threads."""
 
+    _fault = staticmethod(read_fault)
+
     def __init__(self, path: PurePath, raw: io.FileIO) -> None:
         super().__init__(path, raw)
         self._turn = threading.Lock()
 
     def read_into(self, position: int, target: memoryview) -> int:
+        left = target.cast("B")
         done = 0
         try:
             with self._turn:
                 self._raw.seek(position)
-                while done < len(target):
-                    count = self._raw.readinto(target[done:])
+                while done < len(left):
+                    count = self._raw.readinto(left[done:])
+                    if count is None:  # "try again" is no end of file
+                        raise _refusal(errno.EAGAIN)
                     if not count:
                         break
                     done += count
         except OSError as error:
-            raise _reading(f"reading at {position + done}", self._path, error) from error
+            raise read_fault(f"reading at {position + done}", self._path, error) from error
         return done
 
 
 class _OsWriteFile(_OpenFile):
+    _fault = staticmethod(write_fault)
+
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        left = memoryview(data)
-        try:
+        left = memoryview(data).cast("B")
+        with _raising(write_fault, "writing", self._path):
+            # The end as it is now: were the file cut since the last write, the old place would leave a hole of zeros.
+            self._raw.seek(0, os.SEEK_END)
             while left:
-                left = left[self._raw.write(left) or 0 :]
-        except OSError as error:
-            raise _writing("writing", self._path, error) from error
+                count = self._raw.write(left)
+                if not count:  # a device that takes nothing and calls it success must not keep us here for ever
+                    raise _refusal(errno.EIO)
+                left = left[count:]
 
     def sync(self) -> None:
-        try:
+        with _raising(write_fault, "syncing", self._path):
             os.fsync(self._raw.fileno())
-        except OSError as error:
-            raise _writing("syncing", self._path, error) from error
 
 
 class OsFs:
-    """The real disk."""
+    """The real disk. Stateless; its methods may be called from several threads."""
 
     def entries(self, directory: PurePath) -> dict[str, FileStat]:
         found: dict[str, FileStat] = {}
-        try:
-            with os.scandir(directory) as listing:
-                for entry in listing:
-                    with contextlib.suppress(FileNotFoundError):
-                        found[entry.name] = _file_stat(entry.stat(follow_symlinks=False))
-        except OSError as error:
-            raise _reading("listing", directory, error) from error
+        with _raising(read_fault, "listing", directory), os.scandir(directory) as listing:
+            for entry in listing:
+                try:
+                    found[entry.name] = _file_stat(entry.stat(follow_symlinks=False))
+                except FileNotFoundError:
+                    continue
         return dict(sorted(found.items()))
 
     def stat(self, path: PurePath) -> FileStat:
-        try:
+        with _raising(read_fault, "looking at it", path):
             return _file_stat(os.lstat(path))
-        except OSError as error:
-            raise _reading("looking at it", path, error) from error
 
     def open_read(self, path: PurePath) -> ReadFile:
-        raw = self._open(path, "rb", _reading)
-        return _OsReadFile(path, raw)
+        with _raising(read_fault, "opening", path):
+            return _OsReadFile(path, _open_plain(path, "rb"))
 
     def free_bytes(self, directory: PurePath) -> int:
-        try:
-            room = os.statvfs(directory)
-        except OSError as error:
-            raise _reading("asking for free space", directory, error) from error
-        return room.f_bavail * room.f_frsize
+        import shutil  # noqa: PLC0415 (7 ms at start-up for what is asked on rare occasions; pyfakefs knows no statvfs)
+
+        with _raising(read_fault, "asking for free space", directory):
+            return shutil.disk_usage(directory).free
 
     def create(self, path: PurePath, like: FileStat | None = None) -> WriteFile:
-        raw = self._open(path, "xb", _writing)
-        if like is not None:
-            self._own(path, like)
-        return _OsWriteFile(path, raw)
+        with _raising(write_fault, "creating", path):
+            return _OsWriteFile(path, _open_plain(path, "xb", like))
 
     def open_append(self, path: PurePath) -> WriteFile:
-        raw = self._open(path, "r+b", _writing)
-        raw.seek(0, os.SEEK_END)
-        return _OsWriteFile(path, raw)
+        with _raising(write_fault, "opening", path):
+            return _OsWriteFile(path, _open_plain(path, "r+b"))
 
     def truncate(self, path: PurePath, size: int) -> None:
-        raw = self._open(path, "r+b", _writing)
-        try:
-            with raw:
-                raw.truncate(size)
-        except OSError as error:
-            raise _writing(f"truncating to {size}", path, error) from error
+        with _raising(write_fault, f"truncating to {size}", path), _open_plain(path, "r+b") as raw:
+            if os.fstat(raw.fileno()).st_size < size:
+                raise _refusal(errno.EINVAL)  # it would grow by zeros
+            raw.truncate(size)
 
     def rename(self, source: PurePath, target: PurePath) -> None:
-        try:
+        with _raising(write_fault, f"renaming to {printable(target)}", source):
             os.replace(source, target)
-        except OSError as error:
-            raise _writing(f"renaming to {target.name}", source, error) from error
 
     def link(self, source: PurePath, target: PurePath) -> None:
-        try:
+        with _raising(write_fault, f"linking as {printable(target)}", source):
             os.link(source, target, follow_symlinks=False)
-        except OSError as error:
-            raise _writing(f"linking as {target.name}", source, error) from error
 
     def remove(self, path: PurePath) -> None:
-        try:
+        with _raising(write_fault, "removing", path):
             os.unlink(path)
-        except OSError as error:
-            raise _writing("removing", path, error) from error
 
     def make_dir(self, directory: PurePath, like: FileStat | None = None) -> None:
-        try:
-            os.mkdir(directory, 0o755 if like is None else like.mode)
-        except OSError as error:
-            raise _writing("making the directory", directory, error) from error
-        if like is not None:
-            self._own(directory, like)
+        with _raising(write_fault, "making the directory", directory):
+            os.mkdir(directory, 0o755 if like is None else 0o700)
+            if like is not None:
+                with _directory(directory, _SAFE) as descriptor:
+                    _give(descriptor, like, like.mode)
 
     def remove_dir(self, directory: PurePath) -> None:
-        try:
+        with _raising(write_fault, "removing the directory", directory):
             os.rmdir(directory)
-        except OSError as error:
-            raise _writing("removing the directory", directory, error) from error
 
     def set_mtime(self, path: PurePath, mtime_ns: int) -> None:
-        try:
+        with _raising(write_fault, "setting the modification time", path):
             os.utime(path, ns=(mtime_ns, mtime_ns), follow_symlinks=False)
-        except OSError as error:
-            raise _writing("setting the modification time", path, error) from error
 
     def sync_file(self, path: PurePath) -> None:
-        raw = self._open(path, "rb", _writing)
-        try:
-            with raw:
-                os.fsync(raw.fileno())
-        except OSError as error:
-            raise _writing("syncing", path, error) from error
+        with _raising(write_fault, "syncing", path), _open_plain(path, "rb") as raw:
+            os.fsync(raw.fileno())
 
     def sync_dir(self, directory: PurePath) -> None:
-        try:
-            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise _writing("syncing the directory", directory, error) from error
-
-    @staticmethod
-    def _open(path: PurePath, mode: str, fault: object) -> io.FileIO:
-        raise_as = _reading if fault is _reading else _writing
-        try:
-            raw = open(path, mode, buffering=0, opener=_opener)  # noqa: SIM115 (the caller's file object owns it)
-            assert isinstance(raw, io.FileIO)
-            if not stat_bits.S_ISREG(os.fstat(raw.fileno()).st_mode):
-                raw.close()
-                raise OSError(errno.EINVAL, "not a plain file")
-        except OSError as error:
-            raise raise_as("opening", path, error) from error
-        return raw
-
-    @staticmethod
-    def _own(path: PurePath, like: FileStat) -> None:
-        """Give a new file its model's owner and mode.
-
-        Who may not give files away keeps them. The mode comes last, since a change of owner clears bits of it.
-        """
-        with contextlib.suppress(PermissionError):
-            os.chown(path, like.uid, like.gid, follow_symlinks=False)
-        with contextlib.suppress(PermissionError):
-            os.chmod(path, like.mode)
+        with _raising(write_fault, "syncing the directory", directory), _directory(directory) as descriptor:
+            os.fsync(descriptor)
 
 
 class ReadOnlyFs:
     """The looking half of another file system; it has no method that changes anything."""
 
     def __init__(self, inner: ReadFs) -> None:
-        self._inner = inner
+        self.entries, self.stat = inner.entries, inner.stat
+        self.open_read, self.free_bytes = inner.open_read, inner.free_bytes
 
-    def entries(self, directory: PurePath) -> dict[str, FileStat]:
-        return self._inner.entries(directory)
 
-    def stat(self, path: PurePath) -> FileStat:
-        return self._inner.stat(path)
+# Closing any descriptor of a file drops every POSIX lock that the process has on it. So whoever in this process opens a
+# `.lock` has this turn and looks at what is held: log directory, by device and inode -> the process that holds it.
+_turn: Final = threading.Lock()
+_held: Final[dict[tuple[int, int], int]] = {}
 
-    def open_read(self, path: PurePath) -> ReadFile:
-        return self._inner.open_read(path)
 
-    def free_bytes(self, directory: PurePath) -> int:
-        return self._inner.free_bytes(directory)
+def _identity(directory: PurePath) -> tuple[int, int]:
+    return (raw := os.stat(directory)).st_dev, raw.st_ino
+
+
+def _open_lock(path: PurePath, flags: int) -> int:
+    descriptor = os.open(path, flags | _SAFE, 0o644)
+    if stat_bits.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise _refusal(errno.EINVAL)
+
+
+def _take_lock(directory: PurePath) -> int | None:
+    """Return a descriptor that holds the lock, None if somebody else has it; raises `OSError`."""
+    path = directory / _LOCK_NAME
+    for _ in range(8):
+        with contextlib.suppress(
+            FileExistsError
+        ):  # a new one is its directory's owner's: a broker must be able to open it
+            with open(_open_lock(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), "rb") as made:
+                _give(made.fileno(), _file_stat(os.stat(directory)), 0o644)
+        descriptor = _open_lock(path, os.O_RDWR)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                return None
+            raise
+        os.close(descriptor)  # removed or replaced before it was locked: a lock on a file that nobody else finds
+    return None
 
 
 @contextlib.contextmanager
@@ -406,23 +458,43 @@ def lock_log_dir(directory: PurePath) -> Iterator[None]:
     """Hold `<directory>/.lock` as a broker does, for as long as the context lasts.
 
     Kafka locks by Java's FileChannel, which is a POSIX record lock on Linux: `flock` would succeed beside it. The one
-    descriptor is never reopened, since closing any other descriptor of that file would drop the lock. The file is left
-    behind, as brokers up to 3.7 do: removing it could take away the lock of a process that is just opening it.
+    descriptor is never reopened, since closing any other descriptor of that file would drop the lock (so `OsFs` never
+    opens a `.lock`). The file is left behind: removing it could take away the lock of a process just opening it.
 
-    Raises `LogDirInUse` if somebody holds it, `WriteFault` if the file cannot be opened or locked.
+    Raises `LogDirInUse` if somebody, this process included, holds it; `FileVanished` if there is no such directory;
+    `WriteFault` if the file is not a plain one or cannot be opened or locked.
     """
-    path = directory / _LOCK_NAME
+    with _turn, _raising(write_fault, "locking", directory / _LOCK_NAME):
+        key, me = _identity(directory), os.getpid()
+        descriptor = None if _held.get(key) == me else _take_lock(directory)
+        if descriptor is None:
+            raise LogDirInUse(directory)
+        _held[key] = me
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise _writing("opening", path, error) from error
-    try:
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                raise LogDirInUse(directory) from error
-            raise _writing("locking", path, error) from error
         yield
     finally:
-        os.close(descriptor)
+        with _turn:
+            _held.pop(key, None)
+            os.close(descriptor)
+
+
+def lock_state(directory: PurePath) -> int | None:
+    """Return the process that holds `<directory>/.lock`, None if nobody does; the lock is not taken, not even briefly.
+
+    0 stands for a holder whose number cannot be seen from here: one in another container, or on another machine.
+    Raises `FileVanished` if there is no such directory, `ReadFault` if the lock cannot be asked.
+    """
+    path = directory / _LOCK_NAME
+    with _turn, _raising(read_fault, "asking for the lock", path):
+        if _held.get(_identity(directory)) == os.getpid():
+            return os.getpid()
+        try:
+            descriptor = _open_lock(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, holder = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
+        finally:
+            os.close(descriptor)
+    return None if kind == fcntl.F_UNLCK else max(holder, 0)
