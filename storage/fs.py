@@ -432,11 +432,11 @@ def _take_lock(directory: PurePath) -> int | None:
     """Return a descriptor that holds the lock, None if somebody else has it; raises `OSError`."""
     path = directory / _LOCK_NAME
     for _ in range(8):
-        with contextlib.suppress(
-            FileExistsError
-        ):  # a new one is its directory's owner's: a broker must be able to open it
-            with open(_open_lock(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), "rb") as made:
-                _give(made.fileno(), _file_stat(os.stat(directory)), 0o644)
+        with (  # a new one belongs to the owner of the directory, so that a broker can open it
+            contextlib.suppress(FileExistsError),
+            open(_open_lock(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), "rb") as made,
+        ):
+            _give(made.fileno(), _file_stat(os.stat(directory)), 0o644)
         descriptor = _open_lock(path, os.O_RDWR)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
