@@ -33,15 +33,17 @@ class LayoutRow(NamedTuple):
 class Layout:
     """Big-endian fields without padding, each given as (letter of the `struct` module, name).
 
-    `struct` reads and writes them all at once; `size` is their number of bytes.
+    `size` is their number of bytes. `pack`, `unpack`, `unpack_from` and `iter_unpack` are those of one `struct.Struct`.
     """
 
-    __slots__ = ("fields", "size", "struct")
+    __slots__ = ("fields", "iter_unpack", "pack", "size", "unpack", "unpack_from")
 
     def __init__(self, *fields: tuple[str, str]) -> None:
         self.fields = fields
-        self.struct = struct.Struct(">" + "".join(letter for letter, _ in fields))
-        self.size = self.struct.size
+        compiled = struct.Struct(">" + "".join(letter for letter, _ in fields))
+        self.size = compiled.size
+        self.pack, self.unpack = compiled.pack, compiled.unpack
+        self.unpack_from, self.iter_unpack = compiled.unpack_from, compiled.iter_unpack
 
     def rows(self) -> list[LayoutRow]:
         """Return one row a field, in their order in the bytes."""
