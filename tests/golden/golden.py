@@ -39,3 +39,11 @@ def unpack(name: str, target: Path) -> dict[str, Path]:
     """
     extract(name, target)
     return {key: target / key for key in sorted(expected(name)["partitions"])}
+
+
+def checkpoint(path: Path) -> dict[str, int]:
+    """Return `<topic>-<partition>`: offset of an offset checkpoint; nothing where there is none."""
+    if not path.exists():
+        return {}
+    rows = [line.split() for line in path.read_text().splitlines()[2:]]
+    return {f"{topic}-{partition}": int(offset) for topic, partition, offset in rows}

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from golden.golden import log_dirs
+from golden.golden import checkpoint, log_dirs
 from interop.kafka_lab import Cluster, Oracle
 
 Make = Callable[[Path, random.Random], dict[str, Any]]
@@ -262,14 +262,6 @@ def old(version: str, api: tuple[int, ...], codecs: tuple[str | None, ...]) -> M
 FIXTURES["kafka-0.9"] = old("0.9.0.1", (0, 9), ("gzip", None))
 FIXTURES["kafka-0.10"] = old("0.10.2.2", (0, 10, 2), ("gzip", None, "snappy", "lz4"))
 FIXTURES["kafka-2.8"] = old("2.8.2", (2, 5, 0), ("gzip", None, "snappy", "lz4"))
-
-
-def checkpoint(path: Path) -> dict[str, int]:
-    """Return `<topic>-<partition>`: offset of an offset checkpoint; nothing where there is none."""
-    if not path.exists():
-        return {}
-    rows = [line.split() for line in path.read_text().splitlines()[2:]]
-    return {f"{topic}-{partition}": int(offset) for topic, partition, offset in rows}
 
 
 def judge(work: Path, settings: dict[str, str]) -> dict[str, Any]:
