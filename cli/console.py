@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import json as encoder
+import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
 from recovery.report import Style, plain
+from storage.errors import ExitStatus
 
 _COLOURS: Final = {
     "note": "2",
@@ -32,40 +34,78 @@ def style_for(stream: TextIO, environment: Mapping[str, str]) -> Style:
     return coloured if wanted and stream.isatty() else plain
 
 
-@dataclass(frozen=True, slots=True)
 class Console:
-    """The streams of one run of the command; `json` and `jsonl` say how results are wanted."""
+    """The streams of one run of the command; `json` and `jsonl` say how results are wanted.
 
-    out: TextIO
-    err: TextIO
-    style: Style
-    json: bool = False
-    jsonl: bool = False
+    A stream that cannot be written to never interrupts the work: a recovery must not stop half way because whoever read
+    its output has gone. `finish` says at the end whether results were lost.
+    """
+
+    def __init__(
+        self, out: TextIO, err: TextIO, style: Style = plain, *, json: bool = False, jsonl: bool = False
+    ) -> None:
+        self.out, self.err, self.style, self.json, self.jsonl = out, err, style, json, jsonl
+        self._failure: OSError | None = None
 
     @property
     def is_text(self) -> bool:
         """Results are for people."""
         return not (self.json or self.jsonl)
 
+    @property
+    def is_gone(self) -> bool:
+        """Nobody can read the results any more; whoever only prints may as well stop."""
+        return self._failure is not None
+
     def say(self, text: str) -> None:
         """Write a result for people."""
         if text:
-            self.out.write(text + "\n")
+            self._write(text + "\n")
 
     def document(self, told: Mapping[str, Any]) -> None:
         """Write the one JSON document of this run."""
-        self.out.write(json.dumps(told, indent=2) + "\n")
+        self._write(encoder.dumps(told, indent=2) + "\n")
 
     def event(self, told: Mapping[str, Any]) -> None:
         """Write one line of JSON, at once."""
-        self.out.write(json.dumps(told, separators=(",", ":")) + "\n")
-        self.out.flush()
+        self._write(encoder.dumps(told, separators=(",", ":")) + "\n", flush=True)
 
     def complain(self, text: str) -> None:
-        """Write an error or a warning."""
-        self.out.flush()
-        self.err.write(f"logmend: {text}\n")
-        self.err.flush()
+        """Write an error or a warning, behind the results so far."""
+        self._write("", flush=True)
+        self.show(f"logmend: {text}\n")
+
+    def show(self, text: str) -> None:
+        """Write to standard error as it stands; where that is closed there is nobody to tell."""
+        with contextlib.suppress(OSError, ValueError):
+            self.err.write(text)
+            self.err.flush()
+
+    def finish(self) -> ExitStatus:
+        """Flush the results; `ENVIRONMENT` if some could not be written, for any reason but a reader that went away."""
+        self._write("", flush=True)
+        if self._failure is None or isinstance(self._failure, BrokenPipeError):
+            return ExitStatus.CLEAN
+        self.complain(f"standard output: {self._failure.strerror}; results were lost")
+        return ExitStatus.ENVIRONMENT
+
+    def _write(self, text: str, *, flush: bool = False) -> None:
+        if self._failure is not None:
+            return
+        try:
+            self.out.write(text)
+            if flush:
+                self.out.flush()
+        except OSError as error:
+            self._failure = error
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Point standard output at nothing, lest Python flush what is left of it once more when it ends."""
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.out.fileno())
+            os.close(nowhere)
 
 
 def standard_console(environment: Mapping[str, str], *, as_json: bool, as_events: bool) -> Console:
@@ -74,4 +114,4 @@ def standard_console(environment: Mapping[str, str], *, as_json: bool, as_events
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-    return Console(sys.stdout, sys.stderr, style_for(sys.stdout, environment), as_json, as_events)
+    return Console(sys.stdout, sys.stderr, style_for(sys.stdout, environment), json=as_json, jsonl=as_events)

@@ -1,0 +1,41 @@
+"""What to try after an error."""
+
+from __future__ import annotations
+
+import errno
+
+from recovery.report import command
+from storage.errors import (
+    DiskFull,
+    EnvironmentFault,
+    FileVanished,
+    LogDirInUse,
+    LogmendError,
+    UnsupportedFormat,
+    WriteFault,
+)
+
+_NOT_ALLOWED = (errno.EACCES, errno.EPERM)
+
+
+def next_step(error: LogmendError) -> str:
+    """Return the next thing to try, empty where the error's own text says so."""
+    match error:
+        case LogDirInUse():
+            return f"stop the broker first; to look without writing: {command('verify', error.directory)}"
+        case DiskFull():
+            return "make room, or name a directory on another volume with --quarantine DIR"
+        case FileVanished():
+            return "check the name, or whether its volume is mounted; where a broker is running, try again"
+        case EnvironmentFault() if error.errno in _NOT_ALLOWED:
+            return "run it as the user that the broker runs as"
+        case EnvironmentFault() if error.errno == errno.EROFS:
+            return "the file system is mounted read-only; verify and plan work there"
+        case WriteFault():
+            return "the log directory is as after a crash; see to the cause and run recover again"
+        case EnvironmentFault():
+            return "see what the kernel says of this disk (dmesg); nothing was cut because of it"
+        case UnsupportedFormat():
+            return "a newer logmend may know it; nothing was cut because of it"
+        case _:
+            return ""

@@ -1,0 +1,75 @@
+"""Arguments that several commands share, and the settings made from them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cli.settings import DEPTHS, KEYS, PROGRESS, Settings, load_settings
+from storage.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    from recovery.plan import PlanOptions
+
+
+def add_output(parser: argparse.ArgumentParser, *, events: bool = False) -> None:
+    """Add how results are written."""
+    group = parser.add_argument_group("output")
+    # SUPPRESS: what stands before the command's name is not undone by a default here.
+    group.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON document instead of text"
+    )
+    group.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    if events:
+        group.add_argument("--jsonl", action="store_true", help="one line of JSON for each event, as it happens")
+        group.add_argument("--progress", choices=PROGRESS, help="progress on standard error (auto)")
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Add the files that settings come from."""
+    group = parser.add_argument_group("settings")
+    group.add_argument("--config", metavar="FILE", help="logmend's own settings, TOML")
+    group.add_argument(
+        "--server-properties", metavar="FILE", help="the broker's: log directories, index and thread settings"
+    )
+
+
+def add_work(parser: argparse.ArgumentParser) -> None:
+    """Add what to work on and how thoroughly."""
+    parser.add_argument("log_dirs", nargs="*", metavar="PATH", help="log directory or partition directory")
+    parser.add_argument(
+        "--topic", action="append", dest="topics", metavar="GLOB", help="only topics like this; may be repeated"
+    )
+    parser.add_argument("-j", dest="jobs", metavar="N", help="threads that read one log directory")
+    parser.add_argument("--depth", choices=DEPTHS, help="how much of flushed segments is read (quick)")
+    parser.add_argument("--user", metavar="USER", help="user that the broker runs as; files of others are reported")
+
+
+def settings_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
+    """Return the settings in force for these arguments."""
+    names = [*(key.name for key in KEYS), "config", "server_properties"]
+    flags: dict[str, Any] = {name: getattr(arguments, name, None) for name in names}
+    return load_settings(flags, environment)
+
+
+def require_paths(settings: Settings) -> tuple[str, ...]:
+    """Return the names to work on; `ConfigInvalid` if there are none."""
+    if not settings.log_dirs:
+        raise ConfigInvalid("no log directory: name one, or give --server-properties FILE, or set log_dirs")
+    return settings.log_dirs
+
+
+def options_of(settings: Settings, *, accept_loss: bool = False, now_ms: int | None = None) -> PlanOptions:
+    """Return what a plan depends on besides the bytes."""
+    from recovery.plan import PlanOptions  # noqa: PLC0415
+
+    return PlanOptions(
+        depth=settings.depth,
+        accept_loss=accept_loss,
+        topics=settings.topics,
+        index_interval_bytes=settings.index_interval_bytes,
+        segment_index_bytes=settings.segment_index_bytes,
+        user=settings.user,
+        now_ms=now_ms,
+    )

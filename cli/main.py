@@ -1,0 +1,145 @@
+"""The command `logmend`: parse, call, and turn whatever happens into an exit status.
+
+Only the chosen command's module is imported: the time that `logmend recover` takes to start is part of a broker's
+downtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn, Protocol, cast
+
+from cli.advice import next_step
+from cli.console import Console, standard_console
+from recovery.report import worst
+from storage.errors import ExitStatus, LogmendError, printable
+
+COMMANDS: Final = {
+    "verify": ("cli.verify", "read logs and say what is wrong with them; change nothing"),
+    "plan": ("cli.plan", "show what recover would do; change nothing"),
+    "recover": ("cli.recover", "bring log directories into a state that a broker may open"),
+    "apply": ("cli.apply", "do exactly what a plan file says, or refuse"),
+    "quarantine": ("cli.quarantine", "list, show, put back or let go of what was cut and set aside"),
+    "dump": ("cli.dump", "print what is in a file of a log directory"),
+    "config": ("cli.config", "show the settings and where each came from"),
+}
+_REPORT: Final = "please report this, with the line above and what `logmend --version` prints"
+
+
+class Command(Protocol):
+    """What each module of a command offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus: ...
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived; not an `Exception`, so that nothing on the way takes it for a fault."""
+
+
+class _CommandParser(argparse.ArgumentParser):
+    """The parser of one command, whose arguments are added when it is chosen."""
+
+    module = ""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self.module:
+            _command(self.module).add_arguments(self)
+            self.module = ""
+        return super().parse_known_args(args, namespace)
+
+
+def _command(module: str) -> Command:
+    return cast("Command", importlib.import_module(module))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _CommandParser(
+        prog="logmend",
+        description="Recovers, verifies and inspects Apache Kafka log directories; keeps what it cuts.",
+        epilog="Exit status: 0 clean, 1 findings, 2 usage, 3 held, 4 unknown format, 5 environment, 6 in use, 7 stale "
+        "plan, 70 bug, 130 and 143 stopped by a signal.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and what it runs on, and stop")
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an unforeseen error")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name, (module, meaning) in COMMANDS.items():
+        added = commands.add_parser(name, help=meaning, description=meaning.capitalize() + ".", allow_abbrev=False)
+        added.module = module
+    return parser
+
+
+def _dispatch(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
+    if arguments.version:
+        from cli.version import facts, version_line  # noqa: PLC0415
+
+        told = facts()
+        console.document(told) if arguments.json else console.say(version_line(told))
+        return ExitStatus.CLEAN
+    return _command(COMMANDS[arguments.command][0]).run(arguments, console, environment)
+
+
+def status_of(error: BaseException, console: Console, *, debug: bool) -> ExitStatus:
+    """Return the exit status for whatever ended a command, and say on standard error what it was."""
+    match error:
+        case KeyboardInterrupt():
+            console.complain("interrupted; whatever was begun is as after a crash: run it again")
+            return ExitStatus.INTERRUPTED
+        case Terminated():
+            console.complain("terminated; whatever was begun is as after a crash: run it again")
+            return ExitStatus.TERMINATED
+        case LogmendError() if error.status is not ExitStatus.BUG:
+            console.complain(str(error))
+            step = next_step(error)
+            if step:
+                console.complain(f"next: {step}")
+            return error.status
+        case _:
+            return _bug(error, console, debug=debug)
+
+
+def _bug(error: BaseException, console: Console, *, debug: bool) -> ExitStatus:
+    if debug:
+        import traceback  # noqa: PLC0415
+
+        console.show("".join(traceback.format_exception(error)))
+    console.complain(f"a fault of logmend itself: {type(error).__name__}: {printable(error)}")
+    console.complain(_REPORT if debug else f"{_REPORT}; --debug shows the traceback")
+    return ExitStatus.BUG
+
+
+def _on_sigterm(*_: object) -> NoReturn:
+    raise Terminated
+
+
+def _guarded(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
+    try:
+        status = _dispatch(arguments, console, environment)
+    except BaseException as error:  # noqa: BLE001 (the one place where whatever happens becomes a status)
+        status = status_of(error, console, debug=arguments.debug)
+    return worst((status, console.finish()))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status; never raises, but for `SystemExit` from `--help` and wrong usage."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if not arguments.command and not arguments.version:
+        parser.print_usage(sys.stderr)
+        return ExitStatus.USAGE.value
+    environment = os.environ
+    console = standard_console(environment, as_json=arguments.json, as_events=getattr(arguments, "jsonl", False))
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    return _guarded(arguments, console, environment).value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""Progress: how much is read and to be read, how fast, how long still, and where it is just now.
+
+One line that is drawn again and again on a terminal; whole lines every few seconds elsewhere (a journal); lines of JSON
+with --jsonl. SIGUSR1 prints one line in every mode. Nothing is shown before half a second has passed: a hook that finds
+nothing to do says nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any, Final
+
+from cli.console import Console
+from recovery.plan import Action, to_plain
+from recovery.report import count, short_size
+from storage.errors import printable
+
+Clock = Callable[[], float]
+
+_QUIET_SECONDS: Final = 0.5
+_REDRAW_SECONDS: Final = 0.1
+_LINE_SECONDS: Final = 5.0
+_RATE_SECONDS: Final = 10.0
+_SAMPLE_SECONDS: Final = 0.5
+
+
+class Mode(Enum):
+    """How progress is shown."""
+
+    TERMINAL = "terminal"
+    PLAIN = "plain"
+    NONE = "none"
+
+
+class Meter:
+    """Bytes over time. Counts; knows rate and time left; not safe between threads by itself."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.start("", 0, 0)
+
+    def start(self, what: str, total_bytes: int, partitions: int) -> None:
+        """Begin a new phase of work: what it is, bytes to read, partitions to visit."""
+        self.what, self.total, self.partitions = what, total_bytes, partitions
+        self.done = self.partitions_done = self.findings = self.actions = 0
+        self.current = ""
+        self.began = self._clock()
+        self._samples: deque[tuple[float, int]] = deque([(self.began, 0)])
+
+    def add(self, size: int) -> None:
+        """Count bytes that were read."""
+        self.done += size
+        now = self._clock()
+        if now - self._samples[-1][0] >= _SAMPLE_SECONDS:
+            self._samples.append((now, self.done))
+        while len(self._samples) > 1 and now - self._samples[0][0] > _RATE_SECONDS:
+            self._samples.popleft()
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second over the last ten seconds; 0 while it cannot be known."""
+        at, done = self._samples[0]
+        seconds = self._clock() - at
+        return (self.done - done) / seconds if seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until all is read at this rate, None while nothing moves."""
+        rate = self.rate
+        return max(self.total - self.done, 0) / rate if rate > 0 and self.total else None
+
+    def line(self) -> str:
+        """Return the state in one line."""
+        if self.actions and not self.total:
+            return f"{self.what}: {count(self.actions, 'action')}: {self.current}"
+        parts = [f"{short_size(self.done)} of {short_size(self.total)}"]
+        if self.total:
+            parts.append(f"{min(self.done * 100 // self.total, 100)} %")
+        if self.rate > 0:
+            parts.append(f"{short_size(int(self.rate))}/s")
+        if self.seconds_left is not None:
+            parts.append(f"ETA {duration(self.seconds_left)}")
+        parts.append(f"{self.partitions_done} of {count(self.partitions, 'partition')}")
+        if self.findings:
+            parts.append(count(self.findings, "finding"))
+        if self.actions:
+            parts.append(count(self.actions, "action"))
+        return f"{self.what}: {', '.join(parts)}" + (f", {self.current}" if self.current else "")
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as `42 s`, `3 min 05 s`, `2 h 10 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+class ProgressReporter:
+    """The `Reporter` of the command line. Its methods may be called from several threads."""
+
+    def __init__(self, console: Console, mode: Mode, clock: Clock = time.monotonic) -> None:
+        self._console, self._mode, self._clock = console, mode, clock
+        self._meter = Meter(clock)
+        # SIGUSR1 is handled in the main thread, perhaps while that holds the lock: it must not wait for itself.
+        self._turn = threading.RLock()
+        self._shown = 0.0
+        self._on_screen = 0
+
+    def begin(self, what: str, total_bytes: int, partitions: int) -> None:
+        with self._turn:
+            self._meter.start(printable(what), total_bytes, partitions)
+            self._shown = self._clock()
+            self._event("scan_started", what=what, total_bytes=total_bytes, partitions=partitions)
+
+    def scanned(self, partition: str, size: int) -> None:
+        with self._turn:
+            self._meter.add(size)
+            self._meter.current = printable(partition)
+            self._tick()
+
+    def partition_done(self, partition: str, findings: int) -> None:
+        with self._turn:
+            self._meter.partitions_done += 1
+            self._meter.findings += findings
+            self._event("partition_verified", partition=partition, findings=findings)
+            self._tick()
+
+    def applying(self, action: Action) -> None:
+        with self._turn:
+            self._meter.actions += 1
+            self._meter.current = f"{printable(action.path.parent.name)}/{printable(action.path.name)}"
+            self._event("action_started", action=to_plain(action))
+            self._tick()
+
+    def end(self) -> None:
+        with self._turn:
+            self._wipe()
+            meter = self._meter
+            seconds = self._clock() - meter.began
+            if self._mode is Mode.PLAIN and seconds >= _LINE_SECONDS:
+                self._console.complain(f"{meter.what}: {short_size(meter.done)} in {duration(seconds)}")
+            self._event("scan_finished", what=meter.what, bytes=meter.done, seconds=round(seconds, 3))
+
+    def print_line(self) -> None:
+        """Print the state now, whatever the mode."""
+        with self._turn:
+            self._wipe()
+            self._console.complain(self._meter.line())
+
+    def _tick(self) -> None:
+        now = self._clock()
+        waited = now - self._shown
+        if self._mode is Mode.PLAIN and waited >= _LINE_SECONDS:
+            self._shown = now
+            self._console.complain(self._meter.line())
+        elif self._mode is Mode.TERMINAL and waited >= _REDRAW_SECONDS and now - self._meter.began >= _QUIET_SECONDS:
+            self._shown = now
+            self._draw(self._meter.line())
+
+    def _draw(self, line: str) -> None:
+        line = line[: _columns() - 1]
+        self._console.show("\r" + line.ljust(self._on_screen))
+        self._on_screen = len(line)
+
+    def _wipe(self) -> None:
+        if self._on_screen:
+            self._console.show("\r" + " " * self._on_screen + "\r")
+            self._on_screen = 0
+
+    def _event(self, event: str, **fields: Any) -> None:
+        if self._console.jsonl:
+            self._console.event({"event": event, **fields})
+
+
+def _columns() -> int:
+    import shutil  # noqa: PLC0415 (7 ms that only a terminal pays)
+
+    return shutil.get_terminal_size().columns
+
+
+def choose_mode(wanted: str, *, is_terminal: bool) -> Mode:
+    """Return the mode for `auto`, `plain` or `none`."""
+    if wanted == "auto":
+        return Mode.TERMINAL if is_terminal else Mode.PLAIN
+    return Mode(wanted)
+
+
+@contextlib.contextmanager
+def on_signal(reporter: ProgressReporter) -> Iterator[None]:
+    """Let SIGUSR1 print one line for as long as the context lasts; only of use in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGUSR1, lambda *_: reporter.print_line())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)

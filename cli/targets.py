@@ -1,0 +1,74 @@
+"""What the names on the command line stand for: a log directory, one partition's directory, or a single file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import PurePath
+from typing import Final
+
+from storage.errors import ConfigInvalid
+from storage.fs import FileKind, ReadFs
+
+_PARTITION_FILES: Final = ("partition.metadata", "leader-epoch-checkpoint")
+_DIGITS: Final = 20
+
+
+class TargetKind(Enum):
+    """What a name stands for."""
+
+    LOG_DIR = "log directory"
+    PARTITION = "partition directory"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One thing to work on, by its absolute path with symbolic links resolved."""
+
+    kind: TargetKind
+    path: PurePath
+
+    @property
+    def log_dir(self) -> PurePath:
+        """The log directory that it is, or lies in: where the lock is."""
+        return self.path if self.kind is TargetKind.LOG_DIR else self.path.parent
+
+
+def absolute(name: str) -> PurePath:
+    """Return the one path that `name` leads to: the operator may name a link; below it none is followed.
+
+    A plan names what it was made for, so the same directory must have the same name however it was typed.
+    """
+    if not name or "\0" in name:
+        raise ConfigInvalid("an empty name, or one with a zero byte, names no file")
+    return PurePath(os.path.realpath(name))
+
+
+def find_target(fs: ReadFs, name: str) -> Target:
+    """Return what `name` stands for; `ReadFault` if it cannot be looked at.
+
+    A directory is told by what lies in it: the volumes of a broker in a container may be called `data-0`, which would
+    do as the name of a partition as well.
+    """
+    path = absolute(name)
+    if fs.stat(path).kind is not FileKind.DIRECTORY:
+        return Target(TargetKind.FILE, path)
+    return Target(TargetKind.PARTITION if _is_partition(fs, path) else TargetKind.LOG_DIR, path)
+
+
+def _is_partition(fs: ReadFs, path: PurePath) -> bool:
+    files = [name for name, stat in fs.entries(path).items() if stat.kind is not FileKind.DIRECTORY]
+    return any(name in _PARTITION_FILES or _is_segment_file(name) for name in files)
+
+
+def _is_segment_file(name: str) -> bool:
+    digits = name[:_DIGITS]
+    return len(digits) == _DIGITS and digits.isascii() and digits.isdecimal() and name[_DIGITS : _DIGITS + 1] == "."
+
+
+def distinct(targets: Iterable[Target]) -> list[Target]:
+    """Return the targets in their order, each once."""
+    return list(dict.fromkeys(targets))
