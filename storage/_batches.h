@@ -1,0 +1,343 @@
+/* The scanner over a buffer: the same answers as storage/scan_python.py, byte for byte.
+
+   No Python here, nothing is allocated, and every length is bounded by what is left before anything moves by it.
+   Sources: Apache Kafka 4.3.0, DefaultRecordBatch, LegacyRecord, DefaultRecord, EndTransactionMarker. */
+
+#ifndef LOGMEND_BATCHES_H
+#define LOGMEND_BATCHES_H
+
+#include "_crc.h"
+
+/* The order of storage.rows.COLUMNS. */
+enum column {
+    POSITION, SIZE, BASE_OFFSET, LAST_OFFSET, MAGIC, ATTRIBUTES, CRC, LEADER_EPOCH, MAX_TIMESTAMP, PRODUCER_ID,
+    PRODUCER_EPOCH, BASE_SEQUENCE, RECORD_COUNT, CONTROL, COLUMNS
+};
+#define COLUMN_NAMES \
+    "position", "size", "base_offset", "last_offset", "magic", "attributes", "crc", "leader_epoch", "max_timestamp", \
+    "producer_id", "producer_epoch", "base_sequence", "record_count", "control"
+
+/* The numbers of storage.rows.Stop. */
+enum stop { END, NEED_MORE, ROWS_FULL, BAD_SIZE, BAD_MAGIC, BAD_CRC, BAD_ORDER, UNKNOWN_MAGIC };
+
+enum { CONTROL_NONE = -1, CONTROL_EMPTY = -2, CONTROL_UNREADABLE = -3 };
+enum { LEAST = 17, LEGACY_LEAST = 26, V2_HEADER = 61, CONTROL_BIT = 0x20, CODEC_BITS = 0x07 };
+
+struct scanned {
+    size_t count, size;
+    enum stop stop;
+};
+
+static inline uint32_t
+be32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static inline int64_t
+signed16(const uint8_t *p)
+{
+    return (int16_t)((uint16_t)p[0] << 8 | p[1]);
+}
+
+static inline int64_t
+signed32(const uint8_t *p)
+{
+    return (int32_t)be32(p);
+}
+
+static inline int64_t
+signed64(const uint8_t *p)
+{
+    return (int64_t)((uint64_t)be32(p) << 32 | be32(p + 4));
+}
+
+/* ---- records ---- */
+
+/* Read a zig-zag number of at most `most` bytes at *place, bits beyond 32 (`most` 5) or 64 cut off. False if there is
+   none that ends before `end`. */
+static inline int
+read_varint(const uint8_t *data, size_t *place, size_t end, int most, int64_t *number)
+{
+    uint64_t raw = 0;
+    for (int n = 0; n < most && *place < end; n++) {
+        const uint8_t byte = data[(*place)++];
+        raw |= (uint64_t)(byte & 0x7F) << (7 * n);
+        if (byte < 0x80) {
+            if (most == 5)
+                raw = (uint32_t)raw;
+            *number = (int64_t)(raw >> 1 ^ (0 - (raw & 1)));
+            return 1;
+        }
+    }
+    return 0;
+}
+
+struct bytes_field {
+    const uint8_t *data; /* NULL for null */
+    size_t size;
+};
+
+static inline int
+read_bytes(const uint8_t *data, size_t *place, size_t end, struct bytes_field *field)
+{
+    int64_t size;
+    if (!read_varint(data, place, end, 5, &size))
+        return 0;
+    field->data = NULL;
+    field->size = 0;
+    if (size < 0)
+        return 1;
+    if ((uint64_t)size > end - *place)
+        return 0;
+    field->data = data + *place;
+    field->size = (size_t)size;
+    *place += (size_t)size;
+    return 1;
+}
+
+static inline int
+read_headers(const uint8_t *data, size_t *place, size_t end)
+{
+    int64_t count;
+    if (!read_varint(data, place, end, 5, &count) || count < 0 || (uint64_t)count > end - *place)
+        return 0;
+    for (; count > 0; count--) {
+        struct bytes_field name, content;
+        if (!read_bytes(data, place, end, &name) || name.data == NULL || !read_bytes(data, place, end, &content))
+            return 0;
+    }
+    return 1;
+}
+
+/* Read the record at *place and move behind it; false, with *place undefined, if it is not sound. */
+static int
+read_record(const uint8_t *data, size_t *place, size_t size, struct bytes_field *key, struct bytes_field *value)
+{
+    int64_t body, ignored;
+    if (!read_varint(data, place, size, 5, &body) || body < 1 || (uint64_t)body > size - *place)
+        return 0;
+    const size_t end = *place + (size_t)body;
+    *place += 1; /* attributes */
+    return read_varint(data, place, end, 10, &ignored) && read_varint(data, place, end, 5, &ignored)
+        && read_bytes(data, place, end, key) && read_bytes(data, place, end, value) && read_headers(data, place, end)
+        && *place == end;
+}
+
+static int64_t
+check_records(const uint8_t *data, size_t size, int64_t count)
+{
+    size_t place = 0;
+    if (count <= 0)
+        return count == 0 ? -1 : 0;
+    for (; count > 0; count--) {
+        const size_t start = place;
+        struct bytes_field key, value;
+        if (!read_record(data, &place, size, &key, &value))
+            return (int64_t)start;
+    }
+    return place == size ? -1 : (int64_t)place;
+}
+
+static int64_t
+read_control(const uint8_t *payload, size_t size, int64_t attributes, int64_t records)
+{
+    size_t place = 0;
+    struct bytes_field key, value;
+    if (records == 0)
+        return CONTROL_EMPTY;
+    if (records < 0 || attributes & CODEC_BITS || !read_record(payload, &place, size, &key, &value))
+        return CONTROL_UNREADABLE;
+    if (key.data == NULL || value.data == NULL || key.size < 4 || value.size < 6 || (records == 1 && place != size))
+        return CONTROL_UNREADABLE;
+    const int64_t kind = signed16(key.data + 2);
+    if (signed16(key.data) < 0 || signed16(value.data) < 0 || kind < 0 || kind > 1)
+        return CONTROL_UNREADABLE;
+    return kind << 32 | be32(value.data + 2);
+}
+
+/* ---- batches ---- */
+
+static inline int
+sum_holds(const uint8_t *batch, size_t size, int magic)
+{
+    if (magic >= 2)
+        return crc32c(0, batch + 21, size - 21) == be32(batch + 17);
+    return crc32_ieee(0, batch + 16, size - 16) == be32(batch + 12);
+}
+
+/* Judge what lies at `batch`, offsets aside: END if it is sound, with its size in *size. */
+static inline enum stop
+judge(const uint8_t *batch, size_t left, int verify, size_t *size)
+{
+    if (left < LEAST)
+        return NEED_MORE;
+    const int64_t field = signed32(batch + 8);
+    const int magic = (int8_t)batch[16];
+    if (field < LEGACY_LEAST - 12)
+        return BAD_SIZE;
+    *size = (size_t)field + 12;
+    if (magic < 0)
+        return BAD_MAGIC;
+    if (magic > 2) {
+        if (*size > left)
+            return NEED_MORE;
+        return *size >= V2_HEADER && sum_holds(batch, *size, magic) ? UNKNOWN_MAGIC : BAD_MAGIC;
+    }
+    if (magic == 2 && *size < V2_HEADER)
+        return BAD_SIZE;
+    if (*size > left)
+        return NEED_MORE;
+    return verify && !sum_holds(batch, *size, magic) ? BAD_CRC : END;
+}
+
+/* Rows wait here until a cache line of each column is full: columns whose distance is a multiple of 4096 bytes would
+   otherwise push each other out of the first-level cache at every row. */
+enum { STAGED = 8 };
+
+struct rows {
+    int64_t *block; /* columns one after another */
+    size_t capacity, count;
+    int64_t staged[COLUMNS][STAGED];
+};
+
+static inline void
+flush_rows(struct rows *rows)
+{
+    const size_t some = rows->count % STAGED, number = some ? some : STAGED, first = rows->count - number;
+    if (rows->count == 0)
+        return;
+    for (int column = 0; column < COLUMNS; column++)
+        memcpy(rows->block + (size_t)column * rows->capacity + first, rows->staged[column], number * sizeof(int64_t));
+}
+
+static inline void
+next_row(struct rows *rows)
+{
+    if (++rows->count % STAGED == 0)
+        flush_rows(rows);
+}
+
+static inline void
+set_v2(struct rows *rows, const uint8_t *batch, size_t size)
+{
+    int64_t (*const row)[STAGED] = rows->staged;
+    const size_t n = rows->count % STAGED;
+    const int64_t attributes = signed16(batch + 21), producer = signed64(batch + 43), records = signed32(batch + 57);
+    row[MAGIC][n] = 2;
+    row[ATTRIBUTES][n] = attributes;
+    row[CRC][n] = be32(batch + 17);
+    row[LEADER_EPOCH][n] = signed32(batch + 12);
+    row[MAX_TIMESTAMP][n] = signed64(batch + 35);
+    row[PRODUCER_ID][n] = producer;
+    row[PRODUCER_EPOCH][n] = signed16(batch + 51);
+    row[BASE_SEQUENCE][n] = signed32(batch + 53);
+    row[RECORD_COUNT][n] = records;
+    row[CONTROL][n] = CONTROL_NONE;
+    if (attributes & CONTROL_BIT && producer > -1)
+        row[CONTROL][n] = read_control(batch + V2_HEADER, size - V2_HEADER, attributes, records);
+}
+
+static inline void
+set_legacy(struct rows *rows, const uint8_t *entry)
+{
+    int64_t (*const row)[STAGED] = rows->staged;
+    const size_t n = rows->count % STAGED;
+    row[MAGIC][n] = entry[16];
+    row[ATTRIBUTES][n] = entry[17];
+    row[CRC][n] = be32(entry + 12);
+    row[MAX_TIMESTAMP][n] = entry[16] == 0 ? -1 : signed64(entry + 18);
+    row[LEADER_EPOCH][n] = row[PRODUCER_ID][n] = row[PRODUCER_EPOCH][n] = row[BASE_SEQUENCE][n] = -1;
+    row[RECORD_COUNT][n] = -1;
+    row[CONTROL][n] = CONTROL_NONE;
+}
+
+static inline struct scanned
+scan_window(const uint8_t *window, size_t length, int64_t *block, size_t capacity, int64_t position, int64_t next, int verify)
+{
+    struct rows rows = {.block = block, .capacity = capacity};
+    size_t place = 0;
+    enum stop stop = END;
+    while (place != length) {
+        const uint8_t *const batch = window + place;
+        size_t size = 0;
+        if (rows.count == capacity) {
+            stop = ROWS_FULL;
+            break;
+        }
+        stop = judge(batch, length - place, verify, &size);
+        if (stop != END)
+            break;
+        const int64_t base = signed64(batch), delta = batch[16] == 2 ? signed32(batch + 23) : 0;
+        if (base < next || delta < 0 || base >= INT64_MAX - delta) {
+            stop = BAD_ORDER;
+            break;
+        }
+        const size_t n = rows.count % STAGED;
+        rows.staged[POSITION][n] = position + (int64_t)place;
+        rows.staged[SIZE][n] = (int64_t)size;
+        rows.staged[BASE_OFFSET][n] = base;
+        rows.staged[LAST_OFFSET][n] = base + delta;
+        if (batch[16] == 2)
+            set_v2(&rows, batch, size);
+        else
+            set_legacy(&rows, batch);
+        next_row(&rows);
+        next = base + delta + 1;
+        place += size;
+    }
+    if (rows.count % STAGED)
+        flush_rows(&rows);
+    return (struct scanned){.count = rows.count, .size = place, .stop = stop};
+}
+
+/* `capacity` rows of `block` are written at most; position + length must fit an int64. */
+static struct scanned
+scan_batches(const uint8_t *window, size_t length, int64_t *block, size_t capacity, int64_t position, int64_t next)
+{
+    return scan_window(window, length, block, capacity, position, next, 1);
+}
+
+static struct scanned
+walk_headers(const uint8_t *window, size_t length, int64_t *block, size_t capacity, int64_t position, int64_t next)
+{
+    return scan_window(window, length, block, capacity, position, next, 0);
+}
+
+/* Tell whether a header that could be a batch's stands at `batch`, of which `left` bytes (17 or more) are there. */
+static inline int
+is_shaped(const uint8_t *batch, size_t left, int64_t lowest, int64_t highest)
+{
+    const int64_t field = signed32(batch + 8);
+    if (batch[16] > 2 || field < LEGACY_LEAST - 12 || (uint64_t)field + 12 > left)
+        return 0;
+    const int64_t base = signed64(batch);
+    if (base < lowest || base > highest || base == INT64_MAX)
+        return 0;
+    if (batch[16] < 2)
+        return 1;
+    const int64_t delta = field + 12 >= V2_HEADER ? signed32(batch + 23) : -1;
+    return delta >= 0 && delta < INT64_MAX - base;
+}
+
+static int64_t
+find_batch(const uint8_t *window, size_t length, size_t start, int64_t lowest, int64_t highest)
+{
+    uint64_t budget = 2 * (uint64_t)length;
+    if (lowest < 0)
+        lowest = 0;
+    for (size_t place = start; place < length && length - place >= LEAST; place++) {
+        const uint8_t *const batch = window + place;
+        if (!is_shaped(batch, length - place, lowest, highest))
+            continue;
+        const size_t size = (size_t)signed32(batch + 8) + 12, summed = size - (batch[16] == 2 ? 21 : 16);
+        if (summed > budget)
+            return -2;
+        budget -= summed;
+        if (sum_holds(batch, size, batch[16]))
+            return (int64_t)place;
+    }
+    return -1;
+}
+
+#endif

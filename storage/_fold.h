@@ -1,0 +1,371 @@
+/* The fold of a segment over rows: the same results as storage/fold_python.py.
+
+   No Python here. Functions that may allocate return 0, or -1 when there is no memory; the fold is then of no more use
+   but may be freed. Arithmetic on offsets is by comparison or unsigned, since rows may hold any number. */
+
+#ifndef LOGMEND_FOLD_H
+#define LOGMEND_FOLD_H
+
+#include <stdlib.h>
+
+#include "_batches.h"
+
+struct buffer {
+    uint8_t *data;
+    size_t size, room;
+};
+
+struct event {
+    int64_t base_offset, last_offset, max_timestamp, producer_id, control;
+    int32_t attributes, producer_epoch, base_sequence;
+};
+
+/* Data batches of one producer that differ in nothing but their place: the first is out, the last is held. */
+struct run {
+    int64_t producer_id;
+    int32_t producer_epoch, transactional;
+    int is_used, is_open, has_held;
+    struct event held;
+};
+
+struct fault {
+    int is_set;
+    int64_t position, first, second;
+};
+
+struct fold {
+    int64_t base_offset, interval, offsets_room, times_room;
+    int64_t batches, records, first_offset, next_offset, gaps;
+    int64_t max_timestamp, max_timestamp_offset, last_timestamp, indexed, newest_epoch;
+    uint64_t magics, codecs;
+    uint32_t digest_high, digest_low;
+    int has_producers, index_overflow, events_overflowed;
+    struct fault first_gap, epoch_fall, range_fault;
+    struct buffer offsets, times, epochs, events;
+    struct run *runs; /* a hash table of `slots` places, a power of two, at most half of them used */
+    size_t slots, producers, event_count, event_limit;
+    uint64_t seed;
+};
+
+enum { TRANSACTIONAL_BIT = 0x10, INDEX_ENTRY = 8, TIME_ENTRY = 12 };
+
+static void *
+buffer_grow(struct buffer *buffer, size_t more)
+{
+    if (buffer->room - buffer->size < more) {
+        const size_t room = buffer->room ? 2 * buffer->room : 1024;
+        uint8_t *const data = realloc(buffer->data, room);
+        if (data == NULL)
+            return NULL;
+        buffer->data = data;
+        buffer->room = room;
+    }
+    void *const place = buffer->data + buffer->size;
+    buffer->size += more;
+    return place;
+}
+
+static void
+fold_init(struct fold *fold, int64_t base_offset, int64_t interval, int64_t max_index_size, size_t event_limit)
+{
+    memset(fold, 0, sizeof *fold);
+    fold->base_offset = fold->next_offset = fold->max_timestamp_offset = base_offset;
+    fold->max_timestamp = fold->last_timestamp = fold->newest_epoch = -1;
+    fold->interval = interval;
+    fold->offsets_room = max_index_size / INDEX_ENTRY * INDEX_ENTRY;
+    fold->times_room = max_index_size / TIME_ENTRY * TIME_ENTRY - TIME_ENTRY; /* one slot is kept for the closing entry */
+    fold->event_limit = event_limit;
+    fold->seed = (uint64_t)(uintptr_t)fold;
+}
+
+static void
+fold_drop_events(struct fold *fold)
+{
+    free(fold->events.data);
+    free(fold->runs);
+    memset(&fold->events, 0, sizeof fold->events);
+    fold->runs = NULL;
+    fold->slots = 0;
+}
+
+static void
+fold_free(struct fold *fold)
+{
+    fold_drop_events(fold);
+    free(fold->offsets.data);
+    free(fold->times.data);
+    free(fold->epochs.data);
+    memset(fold, 0, sizeof *fold);
+}
+
+static inline void
+store_be(uint8_t *place, uint64_t number, int size)
+{
+    for (; size > 0; number >>= 8)
+        place[--size] = (uint8_t)number;
+}
+
+/* Tell whether an index of this segment can hold the offset. */
+static inline int
+in_range(const struct fold *fold, int64_t offset)
+{
+    return offset >= fold->base_offset && (uint64_t)offset - (uint64_t)fold->base_offset <= INT32_MAX;
+}
+
+/* ---- indexes ---- */
+
+/* Write the time index entry that is due now to `entry` and return its size; 0 if none is. */
+static size_t
+time_entry(const struct fold *fold, uint8_t *entry)
+{
+    if (fold->max_timestamp <= fold->last_timestamp || !in_range(fold, fold->max_timestamp_offset))
+        return 0;
+    store_be(entry, (uint64_t)fold->max_timestamp, 8);
+    store_be(entry + 8, (uint64_t)fold->max_timestamp_offset - (uint64_t)fold->base_offset, 4);
+    return TIME_ENTRY;
+}
+
+static int
+enter_times(struct fold *fold)
+{
+    uint8_t entry[TIME_ENTRY];
+    if (time_entry(fold, entry) == 0)
+        return 0;
+    uint8_t *const place = buffer_grow(&fold->times, TIME_ENTRY);
+    if (place == NULL)
+        return -1;
+    memcpy(place, entry, TIME_ENTRY);
+    fold->last_timestamp = fold->max_timestamp;
+    return 0;
+}
+
+static int
+enter(struct fold *fold, int64_t last_offset, int64_t position)
+{
+    fold->indexed = position;
+    if (fold->index_overflow || (int64_t)fold->offsets.size >= fold->offsets_room) {
+        fold->index_overflow = 1;
+        return 0;
+    }
+    if (in_range(fold, last_offset) && position <= INT32_MAX) {
+        uint8_t *const entry = buffer_grow(&fold->offsets, INDEX_ENTRY);
+        if (entry == NULL)
+            return -1;
+        store_be(entry, (uint64_t)last_offset - (uint64_t)fold->base_offset, 4);
+        store_be(entry + 4, (uint64_t)position, 4);
+    }
+    if ((int64_t)fold->times.size >= fold->times_room) {
+        fold->index_overflow = 1;
+        return 0;
+    }
+    return enter_times(fold);
+}
+
+static int
+fold_index(struct fold *fold, const int64_t *position, const int64_t *last, const int64_t *timestamp, size_t count)
+{
+    for (size_t row = 0; row < count; row++) {
+        if (timestamp[row] > fold->max_timestamp) {
+            fold->max_timestamp = timestamp[row];
+            fold->max_timestamp_offset = last[row];
+        }
+        if ((int64_t)((uint64_t)position[row] - (uint64_t)fold->indexed) > fold->interval
+            && enter(fold, last[row], position[row]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- offsets, epochs, sets ---- */
+
+static void
+note_fault(struct fault *fault, int64_t position, int64_t first, int64_t second)
+{
+    if (!fault->is_set)
+        *fault = (struct fault){.is_set = 1, .position = position, .first = first, .second = second};
+}
+
+static void
+fold_offsets(struct fold *fold, const int64_t *position, const int64_t *base, const int64_t *last, const int64_t *magic,
+             size_t count)
+{
+    int64_t expected = fold->batches ? fold->next_offset : INT64_MAX; /* nothing is expected of the first batch */
+    for (size_t row = 0; row < count; row++) {
+        if (base[row] > expected && magic[row] == 2) {
+            fold->gaps++;
+            note_fault(&fold->first_gap, position[row], expected, base[row]);
+        }
+        if (!in_range(fold, last[row]))
+            note_fault(&fold->range_fault, position[row], last[row], 0);
+        expected = (int64_t)((uint64_t)last[row] + 1);
+    }
+    if (fold->batches == 0)
+        fold->first_offset = base[0];
+    fold->next_offset = expected;
+    fold->batches += (int64_t)count;
+}
+
+static int
+fold_epochs(struct fold *fold, const int64_t *position, const int64_t *base, const int64_t *epoch, size_t count)
+{
+    int64_t newest = fold->newest_epoch;
+    for (size_t row = 0; row < count; row++) {
+        if (epoch[row] == newest)
+            continue;
+        if (epoch[row] > newest) {
+            const int64_t rise[2] = {epoch[row], base[row]};
+            void *const place = buffer_grow(&fold->epochs, sizeof rise);
+            if (place == NULL)
+                return -1;
+            memcpy(place, rise, sizeof rise);
+            newest = epoch[row];
+        }
+        else if (epoch[row] >= 0)
+            note_fault(&fold->epoch_fall, position[row], epoch[row], newest);
+    }
+    fold->newest_epoch = newest;
+    return 0;
+}
+
+static void
+fold_sets(struct fold *fold, const int64_t *magic, const int64_t *attributes, const int64_t *records, size_t count)
+{
+    for (size_t row = 0; row < count; row++) {
+        fold->magics |= 1u << (magic[row] & 31);
+        fold->codecs |= 1u << (attributes[row] & CODEC_BITS);
+        fold->records += magic[row] == 2 ? records[row] : 0;
+    }
+}
+
+static void
+fold_digest(struct fold *fold, const int64_t *base, const int64_t *last, const int64_t *crc, size_t count)
+{
+    enum { AT_ONCE = 64 };
+    uint8_t bytes[24 * AT_ONCE];
+    for (size_t done = 0; done < count;) {
+        const size_t some = count - done < AT_ONCE ? count - done : AT_ONCE;
+        for (size_t n = 0; n < some; n++, done++) {
+            const int64_t words[3] = {base[done], last[done], crc[done]};
+            for (int word = 0; word < 3; word++) {
+                const uint64_t number = load_le64((const uint8_t *)&words[word]);
+                memcpy(bytes + 24 * n + 8 * word, &number, 8);
+            }
+        }
+        fold->digest_high = crc32_ieee(fold->digest_high, bytes, 24 * some);
+        fold->digest_low = crc32c(fold->digest_low, bytes, 24 * some);
+    }
+}
+
+/* ---- producers ---- */
+
+static struct run *
+find_run(struct run *runs, size_t slots, uint64_t seed, int64_t producer_id)
+{
+    uint64_t hash = ((uint64_t)producer_id ^ seed) * 0x9E3779B97F4A7C15u;
+    hash = (hash ^ hash >> 32) * 0xD6E8FEB86659FD93u;
+    for (size_t slot = (hash ^ hash >> 32) & (slots - 1);; slot = (slot + 1) & (slots - 1))
+        if (!runs[slot].is_used || runs[slot].producer_id == producer_id)
+            return &runs[slot];
+}
+
+static int
+grow_runs(struct fold *fold)
+{
+    const size_t slots = fold->slots ? 2 * fold->slots : 64;
+    struct run *const runs = calloc(slots, sizeof *runs);
+    if (runs == NULL)
+        return -1;
+    for (size_t slot = 0; slot < fold->slots; slot++)
+        if (fold->runs[slot].is_used)
+            *find_run(runs, slots, fold->seed, fold->runs[slot].producer_id) = fold->runs[slot];
+    free(fold->runs);
+    fold->runs = runs;
+    fold->slots = slots;
+    return 0;
+}
+
+static int
+put_event(struct fold *fold, const struct event *event)
+{
+    struct event *const place = buffer_grow(&fold->events, sizeof *event);
+    if (place == NULL)
+        return -1;
+    *place = *event;
+    return 0;
+}
+
+static int
+fold_event(struct fold *fold, const struct event *event)
+{
+    if (2 * fold->producers >= fold->slots && grow_runs(fold) < 0)
+        return -1;
+    struct run *const run = find_run(fold->runs, fold->slots, fold->seed, event->producer_id);
+    const int32_t transactional = event->attributes & TRANSACTIONAL_BIT;
+    const int is_data = event->control == CONTROL_NONE;
+    if (is_data && run->is_open && run->producer_epoch == event->producer_epoch && run->transactional == transactional) {
+        fold->event_count += !run->has_held;
+        run->has_held = 1;
+        run->held = *event;
+        return 0;
+    }
+    fold->event_count++;
+    fold->producers += !run->is_used;
+    if ((run->has_held && put_event(fold, &run->held) < 0) || put_event(fold, event) < 0)
+        return -1;
+    run->is_used = 1;
+    run->has_held = 0;
+    run->is_open = is_data;
+    run->producer_id = event->producer_id;
+    run->producer_epoch = event->producer_epoch;
+    run->transactional = transactional;
+    return 0;
+}
+
+static int
+fold_producers(struct fold *fold, const int64_t *block, size_t capacity, size_t count)
+{
+    const int64_t *const producer = block + PRODUCER_ID * capacity;
+    for (size_t row = 0; row < count; row++) {
+        if (producer[row] < 0)
+            continue;
+        fold->has_producers = 1;
+        if (fold->events_overflowed)
+            return 0;
+        const struct event event = {
+            .base_offset = block[BASE_OFFSET * capacity + row],
+            .last_offset = block[LAST_OFFSET * capacity + row],
+            .max_timestamp = block[MAX_TIMESTAMP * capacity + row],
+            .producer_id = producer[row],
+            .control = block[CONTROL * capacity + row],
+            .attributes = (int32_t)block[ATTRIBUTES * capacity + row],
+            .producer_epoch = (int32_t)block[PRODUCER_EPOCH * capacity + row],
+            .base_sequence = (int32_t)block[BASE_SEQUENCE * capacity + row],
+        };
+        if (fold_event(fold, &event) < 0)
+            return -1;
+        if (fold->event_count > fold->event_limit) {
+            fold->events_overflowed = 1;
+            fold_drop_events(fold);
+        }
+    }
+    return 0;
+}
+
+/* Fold the first `count` rows of a block whose columns have `capacity` rows each. */
+static int
+fold_add(struct fold *fold, const int64_t *block, size_t capacity, size_t count)
+{
+    const int64_t *const position = block + POSITION * capacity, *const magic = block + MAGIC * capacity;
+    const int64_t *const base = block + BASE_OFFSET * capacity, *const last = block + LAST_OFFSET * capacity;
+    if (count == 0)
+        return 0;
+    fold_offsets(fold, position, base, last, magic, count);
+    fold_sets(fold, magic, block + ATTRIBUTES * capacity, block + RECORD_COUNT * capacity, count);
+    fold_digest(fold, base, last, block + CRC * capacity, count);
+    if (fold_epochs(fold, position, base, block + LEADER_EPOCH * capacity, count) < 0
+        || fold_index(fold, position, last, block + MAX_TIMESTAMP * capacity, count) < 0)
+        return -1;
+    return fold_producers(fold, block, capacity, count);
+}
+
+#endif

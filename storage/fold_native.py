@@ -1,0 +1,24 @@
+"""The fold of a segment in C; importing it fails where `storage._scan` was not built."""
+
+from __future__ import annotations
+
+from storage import _scan
+from storage.fold_python import Event
+from storage.rows import BatchRows
+
+
+class NativeFold:
+    """One segment's fold. A second thread that calls it while one is in it gets a `RuntimeError`."""
+
+    def __init__(self, base_offset: int, interval: int, max_index_size: int, event_limit: int) -> None:
+        self._fold = _scan.Fold(base_offset, interval, max_index_size, event_limit)
+        self.facts, self.epochs = self._fold.facts, self._fold.epochs
+        self.offset_index, self.time_index = self._fold.offset_index, self._fold.time_index
+        self.events_overflowed = self._fold.events_overflowed
+
+    def add(self, rows: BatchRows, count: int) -> None:
+        self._fold.add(rows.block, rows.capacity, count)
+
+    def events(self) -> list[Event]:
+        out, held = self._fold.events()
+        return out + sorted(held)
