@@ -95,7 +95,7 @@ def collect_aborted(entries: Sequence[AbortedTxn], start: Offset, end: Offset) -
 
 
 def size_below(entries: Sequence[AbortedTxn], offset: Offset) -> int:
-    """Return the bytes to keep when the log is truncated to `offset`: the file ends before the first marker from there."""
+    """Return the bytes to keep when the log is truncated to `offset`: those before the first marker from there."""
     for index, entry in enumerate(entries):
         if entry.last_offset >= offset:
             return index * ENTRY.size
