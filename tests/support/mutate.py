@@ -157,7 +157,7 @@ def header_field_set(d: Path, rng: random.Random) -> dict[str, Any] | None:
     return overwrite(path, position + at, new[: max(0, path.stat().st_size - position - at)]) | {"field": name}
 
 
-def _rearranged(d: Path, rng: random.Random, change: Callable[[list[bytes], int], None]) -> dict[str, Any] | None:
+def _rearranged(d: Path, rng: random.Random, change: Callable[[list[bytes], int], object]) -> dict[str, Any] | None:
     if (path := pick(d, rng, "*.log", least=122)) is None:
         return None
     data, found = path.read_bytes(), list(batches(path))
@@ -172,7 +172,7 @@ def _rearranged(d: Path, rng: random.Random, change: Callable[[list[bytes], int]
 
 @kind
 def batch_dropped(d: Path, rng: random.Random) -> dict[str, Any] | None:
-    return _rearranged(d, rng, lambda parts, i: parts.pop(i) and None)
+    return _rearranged(d, rng, lambda parts, i: parts.pop(i))
 
 
 @kind
@@ -295,7 +295,8 @@ def clean_marker(d: Path, rng: random.Random) -> dict[str, Any] | None:
 
 def mutate(directory: Path, seed: int | str, count: int = 1, kinds: list[str] | None = None) -> list[dict[str, Any]]:
     """Do `count` damages, chosen by `seed`; return what was done. Kinds that find nothing to damage are passed over."""
-    rng, done = random.Random(f"mutate-{seed}"), []
+    rng = random.Random(f"mutate-{seed}")
+    done: list[dict[str, Any]] = []
     names = sorted(kinds or KINDS)
     for _ in range(count * 20):
         if len(done) == count:
