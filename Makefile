@@ -47,6 +47,7 @@ check: .venv/installed-tools ## format, lint, types, layers, tidiness
 	ruff format --check .
 	ruff check .
 	scripts/check-types.sh $(CODE)
+	MYPYPATH=tests scripts/check-types.sh tests/interop tests/golden
 	lint-imports --no-cache
 	python -m pytest -q tests/tidy
 

@@ -3,7 +3,7 @@
 # passes as well. usage: check-types.sh DIRECTORY...
 set -euo pipefail
 expected=$(find "$@" -name '*.py' | wc -l)
-said=$(mypy "$@") || { echo "$said"; exit 1; }
+said=$(mypy --explicit-package-bases "$@") || { echo "$said"; exit 1; }
 echo "$said"
 if [[ $said != *"no issues found in $expected source file"* ]]; then
   echo "mypy was to check $expected files" >&2

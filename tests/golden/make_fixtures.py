@@ -275,11 +275,15 @@ def judge(work: Path, settings: dict[str, str]) -> dict[str, Any]:
                 continue
             points = checkpoint(partition.parent / "recovery-point-offset-checkpoint")
             starts = checkpoint(partition.parent / "log-start-offset-checkpoint")
-            asked = {"recovery_point": points.get(partition.name, 0), "log_start": starts.get(partition.name, 0)}
+            asked: dict[str, Any] = {
+                "recovery_point": points.get(partition.name, 0),
+                "log_start": starts.get(partition.name, 0),
+            }
             copy = Path(scratch) / f"{len(result)}" / partition.name
             shutil.copytree(partition, copy)
-            loaded = oracle.load(copy, config=log, **asked)
-            result[str(partition.relative_to(work))] = {"asked": asked | {"config": log}, "loaded": loaded}
+            asked["config"] = log
+            loaded = oracle.load(copy, **asked)
+            result[str(partition.relative_to(work))] = {"asked": asked, "loaded": loaded}
     return result
 
 
@@ -287,7 +291,7 @@ def make_one(name: str, out: Path, seed: int) -> None:
     """Write OUT/NAME.tar.gz and OUT/NAME.json."""
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
-        made = {"version": "4.3.0", "seed": seed, "what": FIXTURES[name].__doc__}
+        made: dict[str, Any] = {"version": "4.3.0", "seed": seed, "what": FIXTURES[name].__doc__}
         made |= FIXTURES[name](work, random.Random(f"{name}{seed}"))
         made["partitions"] = judge(work, made["config"])
         with tarfile.open(out / f"{name}.tar.gz", "w:gz", compresslevel=9) as tar:
