@@ -1,7 +1,7 @@
 """Numbers of variable size, as records of magic 2 and KRaft's structures use them; pure.
 
 Seven bits a byte, lowest first, the top bit says that more follow; signed numbers are zig-zag. As Kafka does, readers
-accept more bytes than a number needs and cut off bits beyond its width, but not an eleventh (int32: a sixth) byte.
+accept more bytes than a number needs and cut off bits beyond its width, but no sixth (int64: eleventh) byte.
 Source: Apache Kafka 4.3.0, ByteUtils.
 """
 
@@ -36,7 +36,7 @@ def read_varlong(data: bytes, position: int) -> tuple[int, int]:
 
 def _read(data: bytes, position: int, bits: int) -> tuple[int, int]:
     value = 0
-    for shift in range(0, bits + 6, 7):  # 5 or 10 bytes at most
+    for shift in range(0, bits, 7):  # 5 or 10 bytes at most
         if position >= len(data):
             raise BatchCorrupt("the bytes end inside a varint")
         byte = data[position]
