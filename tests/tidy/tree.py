@@ -31,7 +31,8 @@ def tracked() -> tuple[Path, ...]:
     listing = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     done = subprocess.run(listing, capture_output=True, text=True, check=False)
     if done.returncode:
-        ours = (path for path in ROOT.rglob("*") if not {".venv", "build", "dist", "sample"} & set(path.parts))
+        made = {".venv", "build", "dist", "sample"}
+        ours = (path for path in ROOT.rglob("*") if made.isdisjoint(path.relative_to(ROOT).parts))
         return tuple(sorted(path for path in ours if path.is_file()))
     return tuple(sorted(path for name in done.stdout.split("\0") if name and (path := ROOT / name).is_file()))
 
