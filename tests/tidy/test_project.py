@@ -1,0 +1,38 @@
+"""The places that list packages and files list all of them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+import pytest
+from tidy.tree import CODE, ROOT, tracked
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def packages() -> set[str]:
+    """Return the packages that are there."""
+    return {name for name in CODE if ROOT / name / "__init__.py" in tracked()}
+
+
+@pytest.mark.parametrize(
+    "place", [("setuptools", "packages"), ("mypy", "packages"), ("importlinter", "root_packages")], ids="-".join
+)
+def test_every_package_is_built_and_checked(place: tuple[str, str]) -> None:
+    tool, key = place
+    assert set(project()["tool"][tool][key]) == packages()
+
+
+def test_make_check_looks_at_every_package() -> None:
+    (listed,) = re.findall(r"^CODE := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(listed.split()) == packages()
+
+
+def test_the_kernel_is_compiled_anew_when_any_header_changes() -> None:
+    headers = {str(path.relative_to(ROOT)) for path in tracked() if path.suffix == ".h"}
+    (kernel,) = project()["tool"]["setuptools"]["ext-modules"]
+    assert set(kernel["depends"]) == headers
