@@ -139,8 +139,8 @@ def _subject(kind: Damage) -> Subject:
         Damage.METADATA_CORRUPT: Subject.BLOCKER,
         Damage.INDEX_OVERFULL: Subject.BLOCKER,
         Damage.LOG_START_ABOVE_END: Subject.CHECKPOINT,
-        Damage.RECORD_UNDECODABLE: Subject.LOG,
-        Damage.OFFSET_OVERFLOW: Subject.LOG,
+        Damage.RECORD_UNDECODABLE: Subject.NONE,
+        Damage.OFFSET_OVERFLOW: Subject.LEFTOVER,
     }
     if kind in named:
         return named[kind]
@@ -168,7 +168,7 @@ _SEVERITY_OF_SUBJECT: Final = {
     Subject.BLOCKER: Severity.BLOCKING,
     Subject.NONE: Severity.NOTE,
 }
-_SEVERITIES: Final = {Damage.LOG_MISSING: Severity.DAMAGE}
+_SEVERITIES: Final = {Damage.LOG_MISSING: Severity.DAMAGE, Damage.RECORD_UNDECODABLE: Severity.DAMAGE}
 
 
 @dataclass(frozen=True, slots=True)

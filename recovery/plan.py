@@ -22,6 +22,11 @@ from storage.fs import FileStat
 SCHEMA_VERSION: Final = 1
 """Of the JSON form. Fields are only ever added under the same number."""
 
+DEFAULT_INDEX_INTERVAL: Final = 4096
+"""Kafka's default of `index.interval.bytes`."""
+DEFAULT_INDEX_BYTES: Final = 10 << 20
+"""Kafka's default of `segment.index.bytes`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
@@ -111,13 +116,17 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What one cut takes out of the log: offsets are inclusive, counts are what sound headers say and -1 if unknown."""
+    """What one cut, or one segment set aside behind it, takes out of the log.
+
+    Offsets are inclusive; `last_offset` and `records` are None where nobody can tell. `position` 0: the whole segment.
+    """
 
     path: PurePath
     position: int
     size: int
     first_offset: int
-    sound_batches_after: int
+    last_offset: int | None
+    records: int | None
     reason: str
 
 
@@ -148,8 +157,8 @@ class PlanOptions:
     depth: str = "quick"
     accept_loss: bool = False
     topics: tuple[str, ...] = ()
-    index_interval_bytes: int = 4096
-    segment_index_bytes: int = 10 * 1024 * 1024
+    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL
+    segment_index_bytes: int = DEFAULT_INDEX_BYTES
     user: int | None = None
     now_ms: int | None = None
 

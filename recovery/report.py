@@ -216,13 +216,12 @@ def next_command(outcome: Outcome) -> str:
     return ""
 
 
-def _tail(outcome: Outcome, style: Style) -> list[str]:
+def _tail(outcome: Outcome) -> list[str]:
+    """Return the closing lines; an error is told on another stream, with its own advice."""
     lines = []
     if outcome.in_use:
         lines.append("  its .lock is held: a broker may change files while they are read, and a torn tail may be none")
-    if outcome.error is not None:
-        lines.append(style("error: ", "blocking") + str(outcome.error))
-    step = next_command(outcome)
+    step = "" if outcome.error is not None else next_command(outcome)
     return [*lines, f"next: {step}"] if step else lines
 
 
@@ -231,14 +230,18 @@ def verify_text(outcome: Outcome, style: Style = plain) -> str:
     lines = []
     if outcome.plan is not None:
         lines = [summary_line(outcome.plan, style), *findings_text(outcome.plan, style)]
-    return "\n".join([*lines, *_tail(outcome, style)])
+    return "\n".join([*lines, *_tail(outcome)])
 
 
 def _cut_line(cut: Cut) -> tuple[str, str, str]:
-    after = cut.sound_batches_after
-    behind = f"; {count(after, 'sound batch', 'sound batches')} behind it" if after > 0 else ""
+    last = f" to {cut.last_offset}" if cut.last_offset is not None else " on"
+    records = "" if cut.records is None else f", {count(cut.records, 'record')}"
     where = f"{printable(cut.path.name)} at {cut.position}"
-    return "cut", where, f"{full_size(cut.size)} from offset {cut.first_offset}: {printable(cut.reason)}{behind}"
+    return (
+        "cut",
+        where,
+        f"{full_size(cut.size)}, offsets from {cut.first_offset}{last}{records}: {printable(cut.reason)}",
+    )
 
 
 def _action_row(action: Action) -> tuple[str, str, str]:
@@ -305,7 +308,7 @@ def plan_text(outcome: Outcome, style: Style = plain) -> str:
     """Return what `plan` says of one log directory: what would be cut, rebuilt, set aside, and why."""
     plan = outcome.plan
     if plan is None:
-        return "\n".join(_tail(outcome, style))
+        return "\n".join(_tail(outcome))
     lines = [f"{printable(plan.log_dir)}: plan {plan.plan_id}: {totals_text(plan)}"]
     lines += _group("first", plan.before, style)
     for partition in plan.partitions:
@@ -313,21 +316,21 @@ def plan_text(outcome: Outcome, style: Style = plain) -> str:
             lines += _partition_lines(partition, style)
     lines += _group("last", plan.after, style)
     lines += findings_text(plan, style)
-    return "\n".join([*lines, *_tail(outcome, style)])
+    return "\n".join([*lines, *_tail(outcome)])
 
 
 def recover_text(outcome: Outcome, style: Style = plain) -> str:
     """Return what `recover` and `apply` say when they are through with one log directory."""
     plan = outcome.plan
     if plan is None:
-        return "\n".join(_tail(outcome, style))
+        return "\n".join(_tail(outcome))
     word = {ExitStatus.CLEAN: ("clean", "good"), ExitStatus.HELD: ("held", "blocking")}
     verdict = style(*word.get(outcome.status, (f"not recovered (exit status {outcome.status.value})", "damage")))
     lines = [f"{printable(plan.log_dir)}: {verdict}: {_done_text(outcome, plan)}"]
     if outcome.done is not None:
         lines += [line for each in plan.partitions if each.cuts or each.held for line in _partition_lines(each, style)]
     lines += findings_text(outcome.after or plan, style) if outcome.status is not ExitStatus.CLEAN else []
-    return "\n".join([*lines, *_tail(outcome, style)])
+    return "\n".join([*lines, *_tail(outcome)])
 
 
 def _done_text(outcome: Outcome, plan: LogDirPlan) -> str:
@@ -398,16 +401,12 @@ def combined_id(ids: Sequence[str]) -> str:
     return ids[0] if len(ids) == 1 else hashlib.sha256("+".join(ids).encode()).hexdigest()[:12]
 
 
-def plan_document(plans: Sequence[LogDirPlan], directories: Sequence[PurePath], version: str) -> dict[str, Any]:
+def plan_document(plans: Sequence[LogDirPlan], version: str) -> dict[str, Any]:
     """Return what `plan --out` writes and `apply` reads.
 
-    `directories` are what each plan was made for: the log directory itself or one partition directory in it. The
-    document says nothing of the time or the machine, so the same bytes and options give the same document.
+    It says nothing of the time or the machine, so the same bytes and options give the same document.
     """
     ids = [plan.plan_id for plan in plans]
-    entries = [
-        {"plan_id": plan_id, "made_for": str(made_for), "plan": to_plain(plan)}
-        for plan_id, plan, made_for in zip(ids, plans, directories, strict=True)
-    ]
+    entries = [{"plan_id": plan_id, **to_plain(plan)} for plan_id, plan in zip(ids, plans, strict=True)]
     head = {"schema_version": SCHEMA_VERSION, "document": "plan", "logmend": version, "id": combined_id(ids)}
     return {**head, "plans": entries}

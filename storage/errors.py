@@ -115,6 +115,22 @@ class DiskFull(WriteFault):
     """A write failed because no space, or no quota, is left."""
 
 
+class NoRoom(LogmendError):
+    """What would be cut cannot be kept: bytes needed and bytes free. Raised before anything was changed."""
+
+    status = ExitStatus.ENVIRONMENT
+
+    def __init__(self, directory: PurePath, needed: int, free: int) -> None:
+        super().__init__(directory, needed, free)
+        self.directory, self.needed, self.free = directory, needed, free
+
+    def __str__(self) -> str:
+        return (
+            f"{printable(self.directory)}: keeping what would be cut needs {self.needed} bytes, {self.free} are free; "
+            "make room, or name a directory on another volume with --quarantine DIR"
+        )
+
+
 class LogDirInUse(LogmendError):
     """Somebody, most likely a broker, holds the lock of a log directory."""
 

@@ -1,0 +1,154 @@
+"""What the batches of a log say about its side files: producer snapshots, transaction indexes, leader epochs.
+
+Pure: rows that were scanned go in, the content that those files should have comes out.
+Source: Apache Kafka 4.3.0, ProducerStateManager, LogSegment.recover, LogLoader, LeaderEpochFileCache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from checkpoint.leader_epoch import EpochStart, assign, truncate_from_end, truncate_from_start
+
+from recovery.verify import SegmentReport
+from storage.errors import BatchCorrupt
+from storage.fs import ReadFs
+from storage.log_reader import LogReader
+from storage.producer_state import ProducerEvent, ProducerState
+from storage.rows import BatchRows
+from storage.txn_index import AbortedTxn, encode_txn_index
+from storage.units import Epoch, Offset
+
+
+@dataclass(slots=True)
+class SideFiles:
+    """The side files of the scanned segments: snapshots by their offset, transaction indexes by segment base."""
+
+    snapshots: dict[int, bytes] = field(default_factory=dict)
+    txn_indexes: dict[int, bytes] = field(default_factory=dict)
+    refused: tuple[int, int, str] | None = None
+    """Segment base and batch offset of the first batch that cannot follow those before it, and why."""
+
+
+def derive_side_files(
+    fs: ReadFs, reader: LogReader, state: ProducerState, reports: Sequence[SegmentReport], log_start: int
+) -> SideFiles:
+    """Fold scanned segments, in order, into a producer state that stands at the first one's base offset.
+
+    A snapshot belongs to the base of each of them and to the end of the last, but never at or below the log start
+    offset: a broker deletes it there. Stops at a batch that the state refuses; what comes before it is returned.
+    """
+    files = SideFiles()
+    for report in reports:
+        _take_snapshot(files, state, report.base_offset, log_start)
+        aborted: list[AbortedTxn] = []
+        try:
+            aborted.extend(_fold(fs, reader, state, report))
+        except _Refused as refused:
+            files.refused = (report.base_offset, refused.offset, refused.reason)
+            return files
+        files.txn_indexes[report.base_offset] = encode_txn_index(aborted)
+        state.advance(Offset(report.next_offset))
+    if reports:
+        _take_snapshot(files, state, reports[-1].next_offset, log_start)
+    return files
+
+
+def _take_snapshot(files: SideFiles, state: ProducerState, offset: int, log_start: int) -> None:
+    if offset > log_start:
+        files.snapshots[offset] = state.encode_snapshot()
+
+
+class _Refused(Exception):
+    def __init__(self, offset: int, reason: str) -> None:
+        self.offset, self.reason = offset, reason
+
+
+def _fold(fs: ReadFs, reader: LogReader, state: ProducerState, report: SegmentReport) -> Iterable[AbortedTxn]:
+    assert report.events is not None
+    if report.events.overflowed:
+        # More producers and transactions than are kept between scan and fold: the headers are walked once more.
+        yield from _fold_headers(fs, reader, state, report)
+        return
+    for event in report.events:
+        aborted = _add(state, event)
+        if aborted is not None:
+            yield aborted
+
+
+def _add(state: ProducerState, event: ProducerEvent) -> AbortedTxn | None:
+    try:
+        return state.add_batch(event)
+    except BatchCorrupt as error:
+        raise _Refused(event.base_offset, error.reason) from None
+
+
+def _fold_headers(fs: ReadFs, reader: LogReader, state: ProducerState, report: SegmentReport) -> list[AbortedTxn]:
+    found: list[AbortedTxn] = []
+
+    def on_rows(rows: BatchRows, count: int, _: memoryview, __: int) -> None:
+        for i in range(count):
+            if rows.producer_id[i] >= 0:
+                aborted = _add(state, ProducerEvent(*(getattr(rows, name)[i] for name in ProducerEvent._fields)))
+                if aborted is not None:
+                    found.append(aborted)
+
+    with fs.open_read(report.files.log) as file:
+        reader.walk(file, report.files.log, report.valid_size, report.base_offset, on_rows)
+    return found
+
+
+def derive_epochs(
+    known: Sequence[EpochStart], reports: Sequence[SegmentReport], log_end: int, log_start: int
+) -> list[EpochStart]:
+    """Return the leader epochs as a broker has them after loading: what the file says, and what the batches add.
+
+    `known` are the entries of the file; those that speak of scanned segments are held against the batches, and the
+    batches win. `log_start` is the checkpointed one: a broker cuts the history there, not at the first segment's base.
+    """
+    entries = list(known)
+    if reports:
+        first = reports[0].base_offset
+        entries = _agreeing(entries, first, reports)
+    for report in reports:
+        for epoch, offset in report.epochs:
+            if not entries or epoch > entries[-1].epoch:
+                entries = assign(entries, Epoch(epoch), Offset(offset))
+    return truncate_from_start(truncate_from_end(entries, Offset(log_end)), Offset(log_start))
+
+
+def _agreeing(entries: list[EpochStart], first: int, reports: Sequence[SegmentReport]) -> list[EpochStart]:
+    """Drop the entries from the first on that the scanned batches contradict.
+
+    An entry that begins in the scanned range stands for a batch there, unless no batch of its epoch was ever written.
+    """
+    seen = {epoch: offset for report in reversed(reports) for epoch, offset in reversed(report.epochs)}
+    ranges = _epoch_ranges(reports)
+    kept: list[EpochStart] = []
+    for entry in entries:
+        offset = int(entry.start_offset)
+        actual = _epoch_at(ranges, offset)
+        misplaced = entry.epoch in seen and offset >= first and offset > seen[entry.epoch]
+        if offset >= first and (misplaced or (actual is not None and actual < entry.epoch)):
+            break
+        kept.append(entry)
+    return kept
+
+
+def _epoch_ranges(reports: Sequence[SegmentReport]) -> list[tuple[int, int]]:
+    newest, ranges = -1, []
+    for report in reports:
+        for epoch, offset in report.epochs:
+            if epoch > newest:
+                newest = epoch
+                ranges.append((offset, epoch))
+    return ranges
+
+
+def _epoch_at(ranges: list[tuple[int, int]], offset: int) -> int | None:
+    found = None
+    for start, epoch in ranges:
+        if start <= offset:
+            found = epoch
+    return found

@@ -1,0 +1,344 @@
+"""Carries out a plan. Besides quarantine.py the only module of this package that is given a writable file system.
+
+The order of effects is the whole point; docs/order-of-effects.md gives the reasons. Per log directory: the marker goes,
+then each partition, at last the checkpoints. Per partition: copies and manifest are durable before anything changes;
+later segments step aside before the cut, so that a crash between the two leaves the damage that asks for both; derived
+files come after the log they are derived from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Final, Protocol
+
+from recovery.manifest import Item, Manifest, encode, kept_name, manifest_name
+from recovery.plan import (
+    Action,
+    LogDirPlan,
+    Precondition,
+    Quarantine,
+    Rename,
+    ReplaceFile,
+    SetAside,
+    TruncateTo,
+)
+from storage.errors import FileVanished, NoRoom, PlanStale
+from storage.fs import FileKind, FileStat, Fs, ReadFs, temporary_name
+
+_CHUNK: Final = 1 << 20
+_MANIFEST_ROOM: Final = 16 << 10
+_IN_PLACE: Final = (".index", ".timeindex")
+
+
+class Applying(Protocol):
+    """Whoever wants to know which action is being carried out."""
+
+    def applying(self, action: Action) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """How a plan is to be carried out; none of it changes what is done to the log.
+
+    `quarantine_dir`: where copies go instead of beside the file they were taken from. `discard`: cut without a copy.
+    """
+
+    plan_id: str
+    created_ms: int
+    version: str
+    quarantine_dir: PurePath | None = None
+    discard: bool = False
+
+
+@dataclass(slots=True)
+class Executed:
+    """What was done."""
+
+    plan_id: str
+    actions: int = 0
+    kept_bytes: int = 0
+    manifests: list[PurePath] = field(default_factory=list)
+
+
+Contents = Callable[[PurePath], Mapping[PurePath, bytes]]
+"""Gives the derived contents for a directory; called once for each, right before they are written."""
+
+
+def execute(fs: Fs, plan: LogDirPlan, contents: Contents, orders: Orders, reporter: Applying) -> Executed:
+    """Carry out `plan`, whose log directory the caller has locked.
+
+    Raises `PlanStale` before the first effect if a file is no longer as it was examined, `NoRoom` before the first
+    effect if what must be kept cannot be, and `WriteFault` from whatever call fails; the directory is then as after a
+    crash, and a new plan finishes the work.
+    """
+    check_preconditions(fs, plan.preconditions)
+    for partition in plan.partitions:
+        check_preconditions(fs, partition.preconditions)
+    in_place = check_room(fs, plan, orders)
+    done = Executed(orders.plan_id)
+    root = _Directory(fs, plan.log_dir, "", contents, orders, reporter, done, in_place=in_place)
+    root.keep((*plan.before, *plan.after))
+    root.change(plan.before)
+    for partition in plan.partitions:
+        if partition.actions:
+            worker = _Directory(
+                fs, partition.directory, partition.partition, contents, orders, reporter, done, in_place=in_place
+            )
+            worker.keep(partition.actions)
+            worker.change(partition.actions)
+    root.change(plan.after)
+    return done
+
+
+def check_preconditions(fs: ReadFs, preconditions: Iterable[Precondition]) -> None:
+    """Raise `PlanStale` for the first file that is not as it was when the plan was made."""
+    for wanted in preconditions:
+        try:
+            found = fs.stat(wanted.path)
+        except FileVanished:
+            raise PlanStale(wanted.path, "it has vanished") from None
+        for name in ("size", "mtime_ns", "inode"):
+            if getattr(found, name) != getattr(wanted, name):
+                raise PlanStale(wanted.path, f"its {name} has changed")
+
+
+def check_room(fs: ReadFs, plan: LogDirPlan, orders: Orders) -> bool:
+    """Make sure that what is cut can be kept; tell whether derived files must reuse the space of the old ones.
+
+    Raises `NoRoom`, which names the bytes that are needed, where the copies do not fit.
+    """
+    actions = [*plan.before, *plan.after, *(action for p in plan.partitions for action in p.actions)]
+    if not actions:
+        return False
+    copies = 0 if orders.discard else sum(a.size for a in actions if isinstance(a, Quarantine) and not a.zeroes)
+    places = 1 + sum(bool(p.actions) for p in plan.partitions)
+    evidence = copies + places * _MANIFEST_ROOM
+    derived = sum(a.size for a in actions if isinstance(a, ReplaceFile))
+    free = fs.free_bytes(plan.log_dir)
+    keep_at = orders.quarantine_dir
+    room = free if keep_at is None else fs.free_bytes(keep_at)
+    if evidence > room and not (orders.discard and keep_at is None):
+        where = plan.log_dir if keep_at is None else keep_at
+        raise NoRoom(where, evidence, room)
+    return derived + (evidence if keep_at is None else 0) > free
+
+
+class _Directory:
+    """Carries out the actions of one directory."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        directory: PurePath,
+        partition: str,
+        contents: Contents,
+        orders: Orders,
+        reporter: Applying,
+        done: Executed,
+        *,
+        in_place: bool,
+    ) -> None:
+        self._fs, self._directory, self._contents = fs, directory, contents
+        self._orders, self._reporter, self._done, self._in_place = orders, reporter, done, in_place
+        self._derived: Mapping[PurePath, bytes] = {}
+        self._keep_at = directory
+        if orders.quarantine_dir is not None:
+            self._keep_at = orders.quarantine_dir / orders.plan_id / (partition or "log-dir")
+
+    # ---- before anything changes
+
+    def keep(self, actions: Sequence[Action]) -> None:
+        """Make copies and manifest durable, and derive from the log as it is now whatever is to be written anew."""
+        if not actions:
+            return
+        if any(isinstance(action, ReplaceFile) for action in actions):
+            self._derived = self._contents(self._directory)
+        elsewhere = self._keep_at != self._directory
+        if elsewhere:
+            self._make_dirs(self._keep_at)
+        items = [item for action in actions for item in self._kept(action, elsewhere=elsewhere)]
+        manifest = Manifest(
+            self._orders.plan_id, str(self._directory), self._orders.created_ms, self._orders.version, tuple(items)
+        )
+        path = self._keep_at / manifest_name(self._orders.plan_id)
+        if not self._orders.discard or any(item.kept for item in items):
+            self._write_new(path, [encode(manifest)], self._fs.stat(self._directory), private=True)
+            self._done.manifests.append(path)
+        self._fs.sync_dir(self._keep_at)
+        if elsewhere:
+            self._fs.sync_dir(self._directory)
+
+    def _make_dirs(self, directory: PurePath) -> None:
+        missing = []
+        while True:
+            try:
+                self._fs.stat(directory)
+                break
+            except FileVanished:
+                missing.append(directory)
+                directory = directory.parent
+        for path in reversed(missing):
+            self._fs.make_dir(path)
+            self._fs.sync_dir(path.parent)
+
+    def _kept(self, action: Action, *, elsewhere: bool) -> list[Item]:
+        plan_id, name = self._orders.plan_id, action.path.name
+        match action:
+            case Quarantine():
+                return [self._keep_range(action)]
+            case TruncateTo():
+                return []
+            case SetAside():
+                stat = self._fs.stat(action.path)
+                kept = kept_name(name, plan_id)
+                return [Item("aside", name, action.reason, kept, size=stat.size, mtime_ns=stat.mtime_ns)]
+            case Rename():
+                stat = self._fs.stat(action.path)
+                reason = "an interrupted swap is finished"
+                return [Item("renamed", name, reason, mtime_ns=stat.mtime_ns, result_name=action.target.name)]
+            case ReplaceFile():
+                return [self._keep_old(action, elsewhere=elsewhere)]
+
+    def _keep_range(self, action: Quarantine) -> Item:
+        stat = self._fs.stat(action.path)
+        name = action.path.name
+        kept, sha256 = "", ""
+        if not action.zeroes and not self._orders.discard:
+            kept = kept_name(name, self._orders.plan_id, action.position)
+            sha256 = self._copy(action.path, action.position, action.size, self._keep_at / kept, stat)
+        return Item(
+            "cut", name, action.reason, kept, action.position, action.size, action.zeroes, sha256, stat.mtime_ns,
+            result_size=action.position,
+        )  # fmt: skip
+
+    def _keep_old(self, action: ReplaceFile, *, elsewhere: bool) -> Item:
+        name = action.path.name
+        if not action.replaces:
+            return Item("created", name, action.reason, result_size=action.size, result_sha256=action.sha256)
+        stat = self._fs.stat(action.path)
+        kept = kept_name(name, self._orders.plan_id)
+        sha256 = ""
+        if elsewhere:
+            sha256 = self._copy(action.path, 0, stat.size, self._keep_at / kept, stat)
+        elif self._reuses_space(action):
+            kept = ""
+        else:
+            self._drop(self._keep_at / kept)
+            self._fs.link(action.path, self._keep_at / kept)
+        return Item(
+            "replaced", name, action.reason, kept, size=stat.size, sha256=sha256, mtime_ns=stat.mtime_ns,
+            result_size=action.size, result_sha256=action.sha256,
+        )  # fmt: skip
+
+    def _reuses_space(self, action: ReplaceFile) -> bool:
+        if not (self._in_place and action.replaces and action.path.suffix in _IN_PLACE):
+            return False
+        return self._fs.stat(action.path).links == 1
+
+    def _copy(self, source: PurePath, position: int, size: int, target: PurePath, like: FileStat) -> str:
+        """Copy a range durably and return its SHA-256; a copy that an earlier attempt left is made anew."""
+        digest = hashlib.sha256()
+        self._write_new(target, self._pieces(source, position, size, digest), like, private=True)
+        self._done.kept_bytes += size
+        return digest.hexdigest()
+
+    def _pieces(self, source: PurePath, position: int, size: int, digest: hashlib._Hash) -> Iterator[bytes]:
+        buffer = memoryview(bytearray(_CHUNK))
+        with self._fs.open_read(source) as file:
+            for at in range(position, position + size, _CHUNK):
+                part = buffer[: min(_CHUNK, position + size - at)]
+                if file.read_into(at, part) < len(part):
+                    raise PlanStale(source, "it has shrunk")
+                digest.update(part)
+                yield bytes(part)
+
+    def _write_new(self, path: PurePath, pieces: Iterable[bytes], like: FileStat, *, private: bool) -> None:
+        self._drop(path)
+        if private:  # it holds customers' data: readable by the owner of the log alone
+            like = FileStat(FileKind.FILE, 0, 0, 0, 0, 0o600, like.uid, like.gid, 1, 0)
+        with self._fs.create(path, like) as file:
+            for piece in pieces:
+                file.append(piece)
+            file.sync()
+
+    def _drop(self, path: PurePath) -> None:
+        with contextlib.suppress(FileVanished):
+            self._fs.remove(path)
+
+    # ---- the changes
+
+    def change(self, actions: Sequence[Action]) -> None:
+        """Carry out the actions in their order, with a sync wherever the next step relies on the one before."""
+        aside = [a for a in actions if isinstance(a, SetAside)]
+        cuts = [a for a in actions if isinstance(a, TruncateTo)]
+        renames = [a for a in actions if isinstance(a, Rename)]
+        replaced = [a for a in actions if isinstance(a, ReplaceFile)]
+        for action in aside:
+            self._report(action)
+            self._fs.rename(action.path, self._directory / kept_name(action.path.name, self._orders.plan_id))
+        if aside:
+            self._fs.sync_dir(self._directory)
+        for cut in cuts:
+            self._cut(cut)
+        for rename in renames:
+            self._report(rename)
+            self._fs.rename(rename.path, rename.target)
+        if renames:
+            self._fs.sync_dir(self._directory)
+        for replace in replaced:
+            self._replace(replace, self._derived[replace.path])
+        if replaced:
+            self._fs.sync_dir(self._directory)
+
+    def _report(self, action: Action) -> None:
+        self._reporter.applying(action)
+        self._done.actions += 1
+
+    def _cut(self, action: TruncateTo) -> None:
+        self._report(action)
+        stat = self._fs.stat(action.path)
+        if stat.links > 1:
+            self._cut_copy(action, stat)
+            return
+        self._fs.truncate(action.path, action.size)
+        # The time of the last write is data to Kafka: retention of old formats goes by it.
+        self._fs.set_mtime(action.path, stat.mtime_ns)
+        self._fs.sync_file(action.path)
+
+    def _cut_copy(self, action: TruncateTo, stat: FileStat) -> None:
+        """Cut a file that has another name somewhere, maybe in a backup made of hard links: that one stays whole."""
+        temporary = temporary_name(action.path)
+        self._write_new(temporary, self._pieces(action.path, 0, action.size, hashlib.sha256()), stat, private=False)
+        self._fs.set_mtime(temporary, stat.mtime_ns)
+        self._fs.rename(temporary, action.path)
+        self._fs.sync_dir(self._directory)
+
+    def _replace(self, action: ReplaceFile, data: bytes) -> None:
+        self._report(action)
+        if len(data) != action.size or hashlib.sha256(data).hexdigest() != action.sha256:
+            raise PlanStale(action.path, "what is derived from the log for it has changed")
+        if self._reuses_space(action):
+            # A prefix of an index is a valid index, so a crash in the middle leaves nothing that misleads a broker.
+            self._fs.truncate(action.path, 0)
+            with self._fs.open_append(action.path) as file:
+                file.append(data)
+                file.sync()
+            return
+        like = self._fs.stat(action.path) if action.replaces else self._model()
+        self._write_new(temporary_name(action.path), [data] if data else [], like, private=False)
+        self._fs.rename(temporary_name(action.path), action.path)
+
+    def _model(self) -> FileStat:
+        """Return owner and mode for a file that was not there: those of the first plain file beside it."""
+        entries = self._fs.entries(self._directory)
+        plain = (
+            s for n, s in entries.items() if s.kind is FileKind.FILE and n.endswith((".log", ".index", "checkpoint"))
+        )
+        directory = self._fs.stat(self._directory)
+        like = next(plain, None)
+        mode = 0o644 if like is None else like.mode
+        return FileStat(FileKind.FILE, 0, 0, 0, 0, mode, directory.uid, directory.gid, 1, 0)

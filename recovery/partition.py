@@ -1,0 +1,226 @@
+"""Surveys one partition directory and plans its recovery. Reads only; whoever is above runs the scans and the plan.
+
+`Survey.prepare` lists the directory and says which segments have to be scanned; `Survey.plan` folds what the scans saw
+into a plan. Between the two the scans may run on any thread, in any order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Final
+
+from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
+from checkpoint.leader_epoch import EpochStart, decode_epochs
+from recovery.findings import Damage, Finding, Subject
+from recovery.index_checks import load_checked
+from recovery.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
+from recovery.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlanOptions
+from recovery.verify import (
+    Depth,
+    Progress,
+    ScanOptions,
+    SegmentFiles,
+    SegmentReport,
+    check_segment,
+    scan_segment,
+)
+from storage.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
+from storage.fs import ReadFs, read_all
+from storage.log_reader import LogReader
+from storage.producer_state import ProducerState, decode_snapshot
+from storage.txn_index import LoadSanity, check_as_on_load
+from storage.units import Offset
+
+SMALL_FILE_LIMIT: Final = 64 << 20
+_SWAP: Final = ".swap"
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """What the checkpoints of the log directory say of one partition.
+
+    `recovery_point` is None where the checkpoint itself is lost; 0 where it has no entry. `clean`: the log directory
+    has the clean shutdown marker, and this log is not one that is always recovered.
+    """
+
+    recovery_point: int | None
+    log_start: int
+    clean: bool
+    marker: bool
+    metadata: bool = False
+    """It is the KRaft metadata log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One segment to be scanned in full."""
+
+    files: SegmentFiles
+    canonical: bool
+    active: bool
+
+
+@dataclass(slots=True)
+class Survey:
+    """One partition on its way from a listing to a plan."""
+
+    fs: ReadFs
+    directory: PurePath
+    partition: str
+    points: Points
+    options: PlanOptions
+    findings: list[Finding] = field(default_factory=list)
+    inventory: Inventory = field(init=False)
+    resolved: Resolved = field(init=False)
+    shallow: dict[int, SegmentReport] = field(default_factory=dict)
+    jobs: list[Job] = field(default_factory=list)
+    scope: int = 0
+    """Index of the first segment that a broker would scan; the number of segments if none."""
+    derive_from: int = 0
+    """Index of the first segment whose scan feeds the producer state; the number of segments if none."""
+    state: ProducerState | None = None
+    epochs: list[EpochStart] | None = None
+    """What the leader epoch file says; None where it is missing or cannot be used."""
+
+    def __post_init__(self) -> None:
+        self.inventory = Inventory(self.directory)
+        self.resolved = Resolved()
+
+    # ---- what is to be read
+
+    def prepare(self, reader: LogReader) -> None:
+        """List the directory, look at what needs only a look, and fill `jobs`. Faults of the disk become findings."""
+        try:
+            self._prepare(reader)
+        except FileVanished as fault:
+            self.findings.append(Finding(Damage.VANISHED, fault.path, str(fault)))
+        except ReadFault as fault:
+            self.findings.append(Finding(Damage.READ_ERROR, fault.path, str(fault)))
+
+    def _prepare(self, reader: LogReader) -> None:
+        self.inventory = take_inventory(self.fs, self.directory, self.options.user)
+        self.findings += self.inventory.findings
+        self.resolved = resolve(self.inventory, self._swap_ends(reader))
+        self.findings += self.resolved.findings
+        segments = self.resolved.segments
+        self.scope = self._first_in_scope()
+        wanted = set(range(self.scope, len(segments)))
+        self.epochs = self._read_epochs()
+        for number, files in enumerate(segments[: self.scope]):
+            next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
+            report = check_segment(self.fs, files, next_base, self.scan_options, reader)
+            self.shallow[files.base_offset] = report
+            if self._needs_scan(report):
+                wanted.add(number)
+        self._choose_producer_start(wanted)
+        if self.options.depth != Depth.QUICK.value or self._epochs_are_lost():
+            wanted |= set(range(len(segments)))
+        last = len(segments) - 1
+        self.jobs = [Job(segments[n], canonical=n >= self.scope, active=n == last) for n in sorted(wanted)]
+
+    @property
+    def scan_options(self) -> ScanOptions:
+        """What a scan of this partition's segments needs to know."""
+        options = self.options
+        depth = Depth.RECORDS if options.depth == Depth.RECORDS.value else Depth.FULL
+        interval, index_bytes = options.index_interval_bytes, options.segment_index_bytes
+        if self.points.metadata:  # whatever the broker's settings: it has its own, and these are not among them
+            interval, index_bytes = DEFAULT_INDEX_INTERVAL, DEFAULT_INDEX_BYTES
+        return ScanOptions(interval, index_bytes, options.now_ms, depth)
+
+    def run(self, job: Job, reader: LogReader, progress: Progress) -> SegmentReport:
+        """Scan one segment; may be called on any thread, with a reader of that thread."""
+        return scan_segment(
+            self.fs, job.files, self.scan_options, reader, canonical=job.canonical, active=job.active, progress=progress
+        )
+
+    def _swap_ends(self, reader: LogReader) -> dict[int, int]:
+        ends = {}
+        for base, path in swap_logs(self.inventory).items():
+            size = self.fs.stat(path).size
+            with self.fs.open_read(path) as file:
+                scan = reader.walk(file, path, size, base, lambda *_: None)
+            ends[base] = scan.next_offset
+        return ends
+
+    def _first_in_scope(self) -> int:
+        segments = self.resolved.segments
+        if self.points.clean:
+            return len(segments)
+        point = self.points.recovery_point or 0
+        below = [n for n, files in enumerate(segments) if files.base_offset <= point]
+        return below[-1] if below else 0
+
+    def _needs_scan(self, report: SegmentReport) -> bool:
+        subjects = {finding.kind.subject for finding in report.findings}
+        return report.damage is not None or Subject.INDEX in subjects or (Subject.PADDING in subjects)
+
+    def _read_epochs(self) -> list[EpochStart] | None:
+        path = self.directory / EPOCHS_NAME
+        if self.inventory.stat_of(EPOCHS_NAME) is None:
+            return None
+        try:
+            return decode_epochs(read_all(self.fs, path, SMALL_FILE_LIMIT))
+        except UnsupportedFormat as error:
+            self.findings.append(Finding(Damage.UNSUPPORTED, path, error.reason))
+        except CorruptData as error:
+            self.findings.append(Finding(Damage.EPOCHS_CORRUPT, path, error.reason))
+        return None
+
+    def _epochs_are_lost(self) -> bool:
+        """A broker would start with an empty history; reading every header gives the true one."""
+        return self.epochs is None and not any(f.kind is Damage.UNSUPPORTED for f in self.findings)
+
+    def _choose_producer_start(self, wanted: set[int]) -> None:
+        """Find the newest sound snapshot at or below the first segment that must be replayed; add what lies between."""
+        segments = self.resolved.segments
+        self.derive_from = min([self.scope, *self._with_bad_txn_index()], default=self.scope)
+        if self.points.clean and self.derive_from == len(segments) and segments:
+            self.derive_from = self._replay_after_clean_stop()
+        if self.derive_from >= len(segments):
+            return
+        base = segments[self.derive_from].base_offset
+        self.state = ProducerState(map_end_offset=Offset(segments[0].base_offset))
+        start = 0
+        for offset in sorted((o for o in self.resolved.snapshots if o <= base), reverse=True):
+            state = self._read_snapshot(offset)
+            if state is not None:
+                self.state = state
+                start = max(n for n, files in enumerate(segments) if files.base_offset <= offset or n == 0)
+                break
+        self.derive_from = min(start, self.derive_from)
+        wanted |= set(range(self.derive_from, len(segments)))
+
+    def _with_bad_txn_index(self) -> list[int]:
+        bad = []
+        for number, files in enumerate(self.resolved.segments[: self.scope]):
+            if files.txn_index_stat is None or files.txn_index_stat.size == 0:
+                continue
+            data = load_checked(self.fs, files.txn_index, min(files.txn_index_stat.size, SMALL_FILE_LIMIT))
+            if len(data) % 34 or check_as_on_load(data, Offset(files.base_offset)) is not LoadSanity.SOUND:
+                self.findings.append(Finding(Damage.TXN_INDEX_CORRUPT, files.txn_index, "not a list of sound entries"))
+                bad.append(number)
+        return bad
+
+    def _replay_after_clean_stop(self) -> int:
+        """After a clean stop the newest snapshot stands at the log end; without any, a broker forgets all producers."""
+        segments = self.resolved.segments
+        newest = max(self.resolved.snapshots, default=None)
+        last = self.shallow[segments[-1].base_offset]
+        if newest is not None and newest >= segments[-1].base_offset and self._read_snapshot(newest) is not None:
+            return len(segments)
+        if last.next_offset <= max(self.points.log_start, segments[0].base_offset) or last.magics & 0b100 == 0:
+            return len(segments)
+        return len(segments) - 1
+
+    def _read_snapshot(self, offset: int) -> ProducerState | None:
+        path = self.directory / self.resolved.snapshots[offset]
+        try:
+            return decode_snapshot(read_all(self.fs, path, SMALL_FILE_LIMIT), Offset(offset))
+        except UnsupportedFormat as error:
+            self.findings.append(Finding(Damage.UNSUPPORTED, path, error.reason))
+        except CorruptData as error:
+            if not any(f.path == path for f in self.findings):
+                self.findings.append(Finding(Damage.SNAPSHOT_CORRUPT, path, error.reason))
+        return None

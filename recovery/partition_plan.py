@@ -1,0 +1,449 @@
+"""Turns what was seen of one partition into a plan: decides on each finding and orders the actions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Final
+
+from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
+from checkpoint.leader_epoch import encode_epochs
+
+from recovery.decide import Decision, Flushed, Where, decide
+from recovery.derive import SideFiles, derive_epochs, derive_side_files
+from recovery.findings import Damage, Finding, Subject
+from recovery.index_checks import load_checked
+from recovery.partition import SMALL_FILE_LIMIT, Survey
+from recovery.plan import (
+    Action,
+    Cut,
+    LoadedOffsets,
+    Precondition,
+    Quarantine,
+    RecoveryPlan,
+    Rename,
+    ReplaceFile,
+    SetAside,
+    TruncateTo,
+    Verdict,
+)
+from recovery.verify import SegmentFiles, SegmentReport, scan_segment
+from storage.errors import CorruptData, ReadFault
+from storage.fs import read_all
+from storage.log_reader import LogReader
+from storage.names import snapshot_file_name
+from storage.producer_state import decode_snapshot
+from storage.units import INT64_MAX, Offset
+
+_SWAP: Final = ".swap"
+
+
+@dataclass(slots=True)
+class PlannedPartition:
+    """A plan and the derived contents that it writes, by path."""
+
+    plan: RecoveryPlan
+    contents: dict[PurePath, bytes]
+
+
+def plan_partition(survey: Survey, reports: Mapping[int, SegmentReport], reader: LogReader) -> PlannedPartition:
+    """Return the plan of a partition from its survey and the reports of the scans, by base offset.
+
+    Reads only small files, and a segment again where its batches contradict one another.
+    """
+    planner = _Planner(survey, reader, {**survey.shallow, **reports})
+    try:
+        return planner.run()
+    except ReadFault as fault:
+        planner.verdicts = []
+        planner.judge(Finding(Damage.READ_ERROR, fault.path, str(fault)))
+        return planner.without_actions()
+
+
+def no_plan(survey: Survey) -> PlannedPartition:
+    """Return the plan of a partition that could not even be listed: its findings, and nothing to do."""
+    planner = _Planner(survey, LogReader(), {})
+    for finding in survey.findings:
+        planner.judge(finding)
+    return planner.without_actions()
+
+
+@dataclass(slots=True)
+class _Planner:
+    survey: Survey
+    reader: LogReader
+    reports: dict[int, SegmentReport]
+    verdicts: list[Verdict] = field(default_factory=list)
+    contents: dict[PurePath, bytes] = field(default_factory=dict)
+    asides: list[SetAside] = field(default_factory=list)
+    copies: list[Quarantine] = field(default_factory=list)
+    truncates: list[TruncateTo] = field(default_factory=list)
+    renames: list[Rename] = field(default_factory=list)
+    replaces: list[ReplaceFile] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
+    held: bool = False
+    kept: list[SegmentFiles] = field(default_factory=list)
+    """The segments that stay, in order."""
+
+    # ---- deciding
+
+    def where(self, flushed: Flushed = Flushed.NO, *, valid_after: bool = False) -> Where:
+        survey = self.survey
+        return Where(
+            flushed,
+            valid_after,
+            replica=False,
+            accept_loss=survey.options.accept_loss,
+            log_open=not self.held,
+            marker=survey.points.marker,
+        )
+
+    def judge(self, finding: Finding, where: Where | None = None) -> Decision:
+        row = decide(finding.kind.subject, where or self.where())
+        self.verdicts.append(Verdict(finding, row.letter, row.decision.value))
+        return row.decision
+
+    def run(self) -> PlannedPartition:
+        survey = self.survey
+        everything = [*survey.findings, *(f for report in self.reports.values() for f in report.findings)]
+        stopping = [f for f in everything if f.kind.subject in (Subject.READ, Subject.FORMAT, Subject.VANISHED)]
+        if stopping:
+            for finding in everything:
+                if finding.kind.subject in (Subject.READ, Subject.FORMAT, Subject.VANISHED, Subject.NONE):
+                    self.judge(finding)
+            return self.without_actions()
+        self.decide_logs()
+        side = self.derive()
+        for finding in everything:
+            if finding.kind.subject is not Subject.LOG and self.still_counts(finding):
+                self.judge(finding)
+        if self.held:
+            return self.without_actions()
+        self.asides += survey.resolved.asides
+        self.renames += survey.resolved.renames
+        self.repair_indexes()
+        self.repair_side_files(side)
+        self.repair_epochs()
+        return self.finish()
+
+    def still_counts(self, finding: Finding) -> bool:
+        """Leave out what is said of files that the plan sets aside with their segment."""
+        names = {aside.path for aside in self.asides}
+        return finding.path not in names
+
+    def without_actions(self) -> PlannedPartition:
+        return PlannedPartition(self.plan((), None), {})
+
+    # ---- the log
+
+    def decide_logs(self) -> None:
+        segments = self.survey.resolved.segments
+        for number, files in enumerate(segments):
+            report = self.reports[files.base_offset]
+            self.kept.append(files)
+            if report.damage is None:
+                continue
+            flushed = self.flushed(number, report.damage.next_offset)
+            later = segments[number + 1 :]
+            contiguous = bool(later) and later[0].base_offset == report.damage.next_offset
+            alive = any(self.reports[f.base_offset].valid_size > 0 for f in later) and not contiguous
+            where = self.where(flushed, valid_after=report.damage.sound_at is not None or alive)
+            finding = next(f for f in report.findings if f.kind is report.damage.kind)
+            finding = self.with_consequence(finding, report, later, contiguous=contiguous)
+            decision = self.judge(finding, where)
+            if decision is Decision.HOLD:
+                self.held = True
+            elif decision is Decision.CUT:
+                self.cut(report, finding)
+                if not contiguous:
+                    self.set_later_aside(later, files)
+                    return
+
+    def flushed(self, number: int, next_offset: int) -> Flushed:
+        points = self.survey.points
+        if points.clean:
+            return Flushed.YES
+        if points.recovery_point is None:
+            return Flushed.UNKNOWN
+        if number < self.survey.scope or next_offset < points.recovery_point:
+            return Flushed.YES
+        return Flushed.NO
+
+    def with_consequence(
+        self, finding: Finding, report: SegmentReport, later: Sequence[SegmentFiles], *, contiguous: bool
+    ) -> Finding:
+        assert report.damage is not None
+        next_good, evidence = None, finding.evidence
+        if report.damage.sound_at is not None:
+            next_good = self.base_offset_at(report.files, report.damage.sound_at)
+        elif later:
+            next_good = later[0].base_offset
+        if contiguous:
+            evidence += "; the next segment follows without a gap, so no record is missing"
+        return Finding(
+            finding.kind,
+            finding.path,
+            evidence,
+            finding.position,
+            finding.size,
+            finding.first_offset,
+            None if next_good is None else max(next_good - 1, report.damage.next_offset),
+            next_good,
+        )
+
+    def base_offset_at(self, files: SegmentFiles, position: int) -> int:
+        buffer = bytearray(8)
+        with self.survey.fs.open_read(files.log) as file:
+            file.read_into(position, memoryview(buffer))
+        return int.from_bytes(buffer, "big", signed=True)
+
+    def cut(self, report: SegmentReport, finding: Finding) -> None:
+        damage = report.damage
+        assert damage is not None
+        path, size = report.files.log, report.files.log_stat.size
+        self.copies.append(Quarantine(path, damage.position, damage.size, damage.zeroes, finding.kind.value))
+        self.truncates.append(TruncateTo(path, damage.position, size))
+        self.cuts.append(
+            Cut(path, damage.position, damage.size, damage.next_offset, finding.last_offset, None, finding.kind.value)
+        )
+
+    def set_later_aside(self, later: Sequence[SegmentFiles], cut: SegmentFiles) -> None:
+        reason = f"behind the cut in {cut.log.name}"
+        for files in later:
+            report = self.reports[files.base_offset]
+            self.cuts.append(
+                Cut(
+                    files.log,
+                    0,
+                    files.log_stat.size,
+                    files.base_offset,
+                    report.next_offset - 1 if report.next_offset > files.base_offset else None,
+                    report.record_count if report.events is not None else None,
+                    reason,
+                )
+            )
+            self.set_files_aside(files, reason)
+
+    def set_files_aside(self, files: SegmentFiles, reason: str) -> None:
+        parts = (
+            (files.log, files.log_stat),
+            (files.index, files.index_stat),
+            (files.time_index, files.time_index_stat),
+            (files.txn_index, files.txn_index_stat),
+        )
+        swapped = {rename.path for rename in self.survey.resolved.renames}
+        for path, stat in parts:
+            if stat is not None:
+                self.asides.append(SetAside(path, reason))
+        self.survey.resolved.renames = [
+            rename
+            for rename in self.survey.resolved.renames
+            if rename.path not in swapped or rename.path not in {aside.path for aside in self.asides}
+        ]
+
+    # ---- what is derived from it
+
+    def derive(self) -> SideFiles:
+        """Fold producers; where a batch cannot follow those before it, the log ends there and is decided upon again."""
+        survey = self.survey
+        while True:
+            if survey.state is None or self.held:
+                return SideFiles()
+            chain = [self.reports[files.base_offset] for files in self.kept[survey.derive_from :]]
+            side = derive_side_files(survey.fs, self.reader, survey.state.copy(), chain, self.log_start())
+            if side.refused is None:
+                return side
+            base, offset, reason = side.refused
+            self.refuse(base, offset, reason)
+
+    def refuse(self, base: int, offset: int, reason: str) -> None:
+        number = next(n for n, files in enumerate(self.survey.resolved.segments) if files.base_offset == base)
+        survey = self.survey
+        files = survey.resolved.segments[number]
+        report = scan_segment(
+            survey.fs,
+            files,
+            survey.scan_options,
+            self.reader,
+            canonical=number >= survey.scope,
+            active=number == len(survey.resolved.segments) - 1,
+            refuse=offset,
+        )
+        report.findings = [
+            Finding(f.kind, f.path, f"{f.evidence} ({reason})", f.position, f.size, f.first_offset)
+            if f.kind is Damage.BATCH_STATE
+            else f
+            for f in report.findings
+        ]
+        self.reports[base] = report
+        self.verdicts.clear()
+        for done in (self.asides, self.copies, self.truncates, self.cuts, self.kept):
+            done.clear()
+        self.decide_logs()
+
+    def repair_indexes(self) -> None:
+        for files in self.kept:
+            report = self.reports[files.base_offset]
+            reasons = {f.path: f.kind.value for f in report.findings}
+            for path, data in report.contents.items():
+                self.replace(path, data, reasons.get(path, "follows the log"))
+            trim_wanted = self.survey.points.marker or report.damage is not None
+            for path, size in report.trims.items():
+                prealloc = any(f.path == path and f.kind.subject is Subject.PADDING for f in report.findings)
+                if not prealloc or trim_wanted:
+                    self.trim(path, size, reasons.get(path, "zero bytes behind the last entry"))
+
+    def replace(self, path: PurePath, data: bytes, reason: str) -> None:
+        """Plan to write a derived file; one that still carries `.swap` steps aside for the new one."""
+        old = self.survey.inventory.stat_of(path.name)
+        target = path
+        if path.name.endswith(_SWAP):
+            target = path.with_name(path.name.removesuffix(_SWAP))
+            self.asides.append(SetAside(path, "replaced by a new one"))
+            self.renames = [rename for rename in self.renames if rename.path != path]
+            old = None
+        gone = {aside.path for aside in self.asides}
+        replaces = old is not None and target not in gone
+        self.contents[target] = data
+        self.replaces.append(ReplaceFile(target, len(data), hashlib.sha256(data).hexdigest(), replaces, reason))
+
+    def trim(self, path: PurePath, size: int, reason: str) -> None:
+        old = self.survey.inventory.stat_of(path.name)
+        assert old is not None
+        self.copies.append(Quarantine(path, size, old.size - size, zeroes=True, reason=reason))
+        self.truncates.append(TruncateTo(path, size, old.size))
+
+    def repair_side_files(self, side: SideFiles) -> None:
+        survey = self.survey
+        for files in self.kept[survey.derive_from :] if survey.state is not None else ():
+            wanted = side.txn_indexes.get(files.base_offset)
+            if wanted is not None:
+                self.repair_txn_index(files, wanted)
+        for offset, data in side.snapshots.items():
+            self.repair_snapshot(offset, data)
+        self.set_stale_snapshots_aside(side)
+
+    def repair_txn_index(self, files: SegmentFiles, wanted: bytes) -> None:
+        stat = files.txn_index_stat
+        found = b"" if stat is None else load_checked(self.survey.fs, files.txn_index, min(stat.size, SMALL_FILE_LIMIT))
+        if found == wanted:
+            return
+        if not any(v.finding.path == files.txn_index for v in self.verdicts):
+            evidence = f"{len(found)} bytes there, {len(wanted)} from the markers in the log"
+            self.judge(Finding(Damage.TXN_INDEX_DIFFERS, files.txn_index, evidence))
+        self.replace(files.txn_index, wanted, Damage.TXN_INDEX_DIFFERS.value)
+
+    def repair_snapshot(self, offset: int, wanted: bytes) -> None:
+        survey = self.survey
+        path = survey.directory / snapshot_file_name(Offset(offset))
+        in_scope = bool(self.kept[survey.scope :]) and offset >= self.kept[survey.scope].base_offset
+        name = survey.resolved.snapshots.get(offset)
+        if name is None or survey.directory / name in {aside.path for aside in self.asides}:
+            if in_scope:
+                self.judge(Finding(Damage.SNAPSHOT_MISSING, path, "the producer state at this offset is not there"))
+                self.replace(path, wanted, Damage.SNAPSHOT_MISSING.value)
+            return
+        try:
+            found = decode_snapshot(read_all(survey.fs, survey.directory / name, SMALL_FILE_LIMIT), Offset(offset))
+        except CorruptData as error:
+            if not any(v.finding.path == survey.directory / name for v in self.verdicts):
+                self.judge(Finding(Damage.SNAPSHOT_CORRUPT, survey.directory / name, error.reason))
+            self.replace(survey.directory / name, wanted, Damage.SNAPSHOT_CORRUPT.value)
+            return
+        ours = decode_snapshot(wanted, Offset(offset))
+        # A running broker forgets producers that were silent for long; that they are missing is no difference.
+        expired = [p for p in ours.entries if p not in found.entries and ours.entries[p].txn_first_offset < 0]
+        if {p: e for p, e in ours.entries.items() if p not in expired} != found.entries:
+            evidence = f"{len(found.entries)} producers there, {len(ours.entries)} from the log, and they differ"
+            self.judge(Finding(Damage.SNAPSHOT_DIFFERS, path, evidence))
+            self.replace(survey.directory / name, wanted, Damage.SNAPSHOT_DIFFERS.value)
+
+    def set_stale_snapshots_aside(self, side: SideFiles) -> None:
+        """Set aside what a broker's recovery deletes: snapshots that belong to no segment, or lie outside the log."""
+        survey = self.survey
+        if survey.points.clean and not self.cuts:
+            return
+        bases = {files.base_offset for files in self.kept}
+        first = self.kept[survey.scope].base_offset if self.kept[survey.scope :] else INT64_MAX
+        for offset, name in survey.resolved.snapshots.items():
+            path = survey.directory / name
+            if offset in side.snapshots or path in {aside.path for aside in self.asides}:
+                continue
+            if offset > first or offset <= self.log_start() or offset not in bases:
+                reason = "no segment begins or ends at this offset"
+                self.judge(Finding(Damage.SNAPSHOT_STRAY, path, reason))
+                self.asides.append(SetAside(path, reason))
+
+    def repair_epochs(self) -> None:
+        survey = self.survey
+        scanned = [r for files in self.kept if (r := self.reports[files.base_offset]).events is not None]
+        log_end = self.log_end()
+        stop, start = (INT64_MAX, 0) if survey.points.clean and not self.cuts else (log_end, survey.points.log_start)
+        known = survey.epochs or []
+        wanted = derive_epochs(known, scanned, stop, start)
+        if survey.epochs is not None and wanted == known:
+            return
+        path = survey.directory / EPOCHS_NAME
+        stat = survey.inventory.stat_of(EPOCHS_NAME)
+        if stat is None:
+            if not wanted:
+                return  # what an old broker leaves, or a new log
+            self.judge(Finding(Damage.EPOCHS_MISSING, path, f"the batches show {len(wanted)} leader epochs"))
+        elif survey.epochs is not None:
+            evidence = f"{len(known)} epochs there, {len(wanted)} after holding them against log and log end {log_end}"
+            self.judge(Finding(Damage.EPOCHS_DIFFER, path, evidence))
+        self.replace(path, encode_epochs(wanted), Damage.EPOCHS_DIFFER.value)
+
+    # ---- the plan
+
+    def log_start(self) -> int:
+        first = self.kept[0].base_offset if self.kept else 0
+        return max(self.survey.points.log_start, first)
+
+    def log_end(self) -> int:
+        if not self.kept:
+            return self.survey.points.log_start
+        return self.reports[self.kept[-1].base_offset].next_offset
+
+    def finish(self) -> PlannedPartition:
+        survey = self.survey
+        log_end = self.log_end()
+        point = log_end if survey.points.clean else min(survey.points.recovery_point or 0, log_end)
+        loaded = LoadedOffsets(self.log_start(), log_end, point)
+        actions: list[Action] = [
+            *self.copies,
+            *self.asides,
+            *self.truncates,
+            *self.renames,
+            *sorted(self.replaces, key=lambda r: (r.path.suffix not in (".index", ".timeindex"), str(r.path))),
+        ]
+        return PlannedPartition(self.plan(tuple(actions), loaded), self.contents)
+
+    def plan(self, actions: tuple[Action, ...], loaded: LoadedOffsets | None) -> RecoveryPlan:
+        survey = self.survey
+        touched = {action.path for action in actions}
+        examined = {files.log for files in survey.resolved.segments} if actions else set()
+        entries = survey.inventory.entries
+        preconditions = tuple(
+            Precondition.of(survey.directory / name, entry.stat)
+            for name, entry in entries.items()
+            if survey.directory / name in touched | examined
+        )
+        return RecoveryPlan(
+            partition=survey.partition,
+            directory=survey.directory,
+            verdicts=tuple(sorted(self.verdicts, key=_order)),
+            held=self.held,
+            preconditions=preconditions,
+            actions=actions,
+            cuts=tuple(self.cuts),
+            loaded=loaded,
+            scanned_bytes=sum(report.scanned_bytes for report in self.reports.values()),
+        )
+
+
+def _order(verdict: Verdict) -> tuple[str, int, str]:
+    finding = verdict.finding
+    return finding.path.name, finding.position or 0, finding.kind.value

@@ -1,0 +1,226 @@
+"""Surveys a log directory and plans its recovery: every partition, then what lies at the top.
+
+The only concurrency is here: segments are scanned by a pool of threads (the kernel releases the interpreter), and the
+plan does not depend on their number or order. Reads only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import PurePath
+from typing import Final, Protocol
+
+from recovery.findings import Damage
+from recovery.log_dir import LogDirState, plan_log_dir_files, read_log_dir
+from recovery.partition import Points, Survey
+from recovery.partition_plan import PlannedPartition, no_plan, plan_partition
+from recovery.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
+from recovery.verify import SegmentReport
+from storage.errors import PlanStale
+from storage.fs import ReadFs
+from storage.log_reader import LogReader
+
+KEPT_CONTENTS: Final = 64 << 20
+"""Bytes of derived files kept between planning and carrying out; what goes beyond is derived again from the log."""
+_AHEAD: Final = 64
+
+
+class Reporter(Protocol):
+    """Whoever wants to follow the work. Calls may come from several threads; they must be quick."""
+
+    def begin(self, what: str, total_bytes: int, partitions: int) -> None:
+        """Tell that `partitions` directories are worked on; more bytes to do may be added by further calls."""
+
+    def scanned(self, partition: str, size: int) -> None:
+        """Tell that `size` more bytes of a partition have been read and checked."""
+
+    def partition_done(self, partition: str, findings: int) -> None: ...
+
+    def applying(self, action: Action) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class SilentReporter:
+    """Follows nothing."""
+
+    def begin(self, what: str, total_bytes: int, partitions: int) -> None: ...
+
+    def scanned(self, partition: str, size: int) -> None: ...
+
+    def partition_done(self, partition: str, findings: int) -> None: ...
+
+    def applying(self, action: Action) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Planned:
+    """A plan, and what is needed to carry it out: the derived contents, or how to derive them again."""
+
+    plan: LogDirPlan
+    fs: ReadFs
+    contents: dict[PurePath, Mapping[PurePath, bytes]] = field(default_factory=dict)
+    points: dict[PurePath, Points] = field(default_factory=dict)
+
+    def contents_of(self, directory: PurePath) -> Mapping[PurePath, bytes]:
+        """Return the derived contents for a directory; `PlanStale` if they no longer come out as planned."""
+        kept = self.contents.pop(directory, None)
+        if kept is not None:
+            return kept
+        wanted = next(p for p in self.plan.partitions if p.directory == directory)
+        again = _survey_one(self.fs, directory, wanted.partition, self.points[directory], self.plan.options)
+        if again.plan != wanted:
+            raise PlanStale(directory, "something in it has changed")
+        return again.contents
+
+
+class _Readers(threading.local):
+    """One set of buffers a thread."""
+
+    def __init__(self) -> None:
+        self.reader = LogReader()
+
+
+def plan_log_dir(
+    fs: ReadFs, log_dir: PurePath, options: PlanOptions, reporter: Reporter | None = None, jobs: int = 1
+) -> Planned:
+    """Survey the log directory and return the plan of its recovery. `jobs`: threads that scan, 1 or more.
+
+    Raises `ReadFault` only if the directory itself cannot be listed; any other fault becomes a finding.
+    """
+    reporter = reporter or SilentReporter()
+    state = read_log_dir(fs, log_dir, options.user)
+    chosen = [d for d in state.partitions if not options.topics or _is_wanted(d.partition.topic, options.topics)]
+    reporter.begin(str(log_dir), 0, len(chosen))
+    surveys = [Survey(fs, log_dir / d.name, d.name, state.points_of(d), options) for d in chosen]
+    planned = Planned(_empty_plan(log_dir, options), fs)
+    plans = []
+    room = KEPT_CONTENTS
+    for survey, done in zip(surveys, _run(surveys, reporter, jobs), strict=True):
+        plans.append(done.plan)
+        planned.points[survey.directory] = survey.points
+        size = sum(map(len, done.contents.values()))
+        if size <= room:
+            room -= size
+            planned.contents[survey.directory] = done.contents
+        reporter.partition_done(survey.partition, len(done.plan.verdicts))
+    reporter.end()
+    return _frame(planned, state, plans)
+
+
+def plan_partition_dir(
+    fs: ReadFs, directory: PurePath, options: PlanOptions, reporter: Reporter | None = None, jobs: int = 1
+) -> Planned:
+    """Survey one partition directory, with the checkpoints of the log directory around it where there are any.
+
+    The plan is for reading only: nothing at the top of the log directory is part of it.
+    """
+    reporter = reporter or SilentReporter()
+    state = read_log_dir(fs, directory.parent, options.user, only=directory.name)
+    points = next((state.points_of(d) for d in state.partitions), Points(None, 0, clean=False, marker=False))
+    reporter.begin(str(directory), 0, 1)
+    survey = Survey(fs, directory, directory.name, points, options)
+    (done,) = _run([survey], reporter, jobs)
+    reporter.partition_done(directory.name, len(done.plan.verdicts))
+    reporter.end()
+    plan = replace(_empty_plan(directory, options), partitions=(done.plan,))
+    return Planned(plan, fs, {directory: done.contents}, {directory: points})
+
+
+def _is_wanted(topic: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(topic, pattern) for pattern in patterns)
+
+
+def _empty_plan(log_dir: PurePath, options: PlanOptions) -> LogDirPlan:
+    return LogDirPlan(
+        log_dir, options, verdicts=(), stopped=False, before=(), partitions=(), after=(), preconditions=()
+    )  # fmt: skip
+
+
+def _survey_one(fs: ReadFs, directory: PurePath, name: str, points: Points, options: PlanOptions) -> PlannedPartition:
+    (done,) = _run([Survey(fs, directory, name, points, options)], SilentReporter(), 1)
+    return done
+
+
+def _run(surveys: Sequence[Survey], reporter: Reporter, jobs: int) -> Iterator[PlannedPartition]:
+    """Yield the plan of each survey, in order; the scans of the next ones go on meanwhile."""
+    readers = _Readers()
+    if jobs <= 1:
+        for survey in surveys:
+            survey.prepare(readers.reader)
+            _announce(survey, reporter)
+            reports = {
+                j.files.base_offset: survey.run(j, readers.reader, _progress(survey, reporter)) for j in survey.jobs
+            }
+            yield _plan(survey, reports, readers.reader)
+        return
+    with ThreadPoolExecutor(jobs, thread_name_prefix="scan") as pool:
+        ahead: list[tuple[Survey, dict[int, Future[SegmentReport]]]] = []
+        for survey in surveys:
+            survey.prepare(readers.reader)
+            _announce(survey, reporter)
+            ahead.append((survey, _submit(pool, survey, reporter, readers)))
+            if len(ahead) >= _AHEAD:
+                yield _collect(*ahead.pop(0), readers.reader)
+        for one in ahead:
+            yield _collect(*one, readers.reader)
+
+
+def _announce(survey: Survey, reporter: Reporter) -> None:
+    if size := sum(job.files.log_stat.size for job in survey.jobs):
+        reporter.begin("", size, 0)
+
+
+def _progress(survey: Survey, reporter: Reporter) -> Callable[[int], None]:
+    return lambda size: reporter.scanned(survey.partition, size)
+
+
+def _submit(
+    pool: ThreadPoolExecutor, survey: Survey, reporter: Reporter, readers: _Readers
+) -> dict[int, Future[SegmentReport]]:
+    progress = _progress(survey, reporter)
+    # Largest first: a large one that begins last would be waited for alone.
+    ordered = sorted(survey.jobs, key=lambda job: -job.files.log_stat.size)
+    return {
+        job.files.base_offset: pool.submit(lambda job=job: survey.run(job, readers.reader, progress))  # type: ignore[misc]
+        for job in ordered
+    }
+
+
+def _collect(survey: Survey, futures: Mapping[int, Future[SegmentReport]], reader: LogReader) -> PlannedPartition:
+    return _plan(survey, {base: future.result() for base, future in sorted(futures.items())}, reader)
+
+
+def _plan(survey: Survey, reports: Mapping[int, SegmentReport], reader: LogReader) -> PlannedPartition:
+    if any(finding.kind in (Damage.READ_ERROR, Damage.VANISHED) for finding in survey.findings):
+        return no_plan(survey)
+    return plan_partition(survey, reports, reader)
+
+
+def _frame(planned: Planned, state: LogDirState, plans: Sequence[RecoveryPlan]) -> Planned:
+    """Put the partitions between what happens before and after all; stop everything if anything must stop."""
+    framed, contents = plan_log_dir_files(planned.fs, state, plans, planned.plan.options)
+    stopped = any(verdict.decision == "stop" for verdict in framed.all_verdicts())
+    if stopped:
+        partitions = tuple(replace(p, actions=(), preconditions=(), cuts=()) for p in framed.partitions)
+        framed = replace(framed, stopped=True, before=(), after=(), partitions=partitions, preconditions=())
+        planned.contents.clear()
+    planned.plan = framed
+    if contents and not stopped:
+        planned.contents[state.log_dir] = contents
+    return planned
+
+
+def find_duplicates(plans: Sequence[LogDirPlan]) -> dict[str, list[PurePath]]:
+    """Return the partitions that lie in more than one of the log directories: a broker refuses to start with them."""
+    places: dict[str, list[PurePath]] = {}
+    for plan in plans:
+        for partition in plan.partitions:
+            places.setdefault(partition.partition, []).append(partition.directory)
+    return {name: found for name, found in places.items() if len(found) > 1 and "." not in name.rpartition("-")[2]}

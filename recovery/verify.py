@@ -1,0 +1,385 @@
+"""Reads segments and says what is wrong with them; changes nothing and decides nothing.
+
+`scan_segment` reads a whole `.log` once and checks everything that can be derived from it against the files beside it.
+`check_segment` looks at a few places only, in constant time, which is all that Kafka's flushed segments get by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import PurePath
+from typing import Final
+
+from recovery.findings import Damage, Finding, Subject
+from recovery.index_checks import (
+    IndexChecks,
+    IndexFiles,
+    check_against_batches,
+    check_index_shapes,
+    compare_with_canonical,
+    finish_against_batches,
+)
+from recovery.records import RecordsCheck
+from storage.errors import FileVanished, ReadFault
+from storage.fold import ProducerEvents, SegmentFold
+from storage.fs import FileStat, ReadFile, ReadFs
+from storage.log_reader import LogReader, LogScan, find_sound_batch, is_zero
+from storage.rows import BatchRows, Stop
+from storage.units import INT32_MAX
+
+_SHALLOW_BYTES: Final = 1 << 20
+_FUTURE_MS: Final = 24 * 3600 * 1000
+_KNOWN_CODECS: Final = 0b11111
+
+
+class Depth(Enum):
+    """How much of a segment is read."""
+
+    QUICK = "quick"  # names, sizes, index shape, first and last batch
+    FULL = "full"  # every batch, every index entry
+    RECORDS = "records"  # and every record, decompressed
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFiles:
+    """The files of one base offset as they were listed; `path` may still carry a `.swap` suffix."""
+
+    base_offset: int
+    log: PurePath
+    log_stat: FileStat
+    index: PurePath
+    index_stat: FileStat | None
+    time_index: PurePath
+    time_index_stat: FileStat | None
+    txn_index: PurePath
+    txn_index_stat: FileStat | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogDamage:
+    """Where the sound chain of a segment ends before its file does, and what lies behind that place."""
+
+    kind: Damage
+    position: int
+    next_offset: int
+    size: int
+    zeroes: bool
+    sound_at: int | None
+    """Position of the next sound batch in the same file, if one was found."""
+
+
+@dataclass(slots=True)
+class SegmentReport:
+    """What was seen of one segment. Offsets and positions are those of the sound chain, `valid_size` its bytes."""
+
+    files: SegmentFiles
+    depth: Depth
+    valid_size: int
+    next_offset: int
+    findings: list[Finding] = field(default_factory=list)
+    damage: LogDamage | None = None
+    batch_count: int = 0
+    record_count: int = 0
+    first_offset: int | None = None
+    max_timestamp: int = -1
+    epochs: tuple[tuple[int, int], ...] = ()
+    magics: int = 0
+    digest: int = 0
+    events: ProducerEvents | None = None
+    contents: dict[PurePath, bytes] = field(default_factory=dict)
+    """Content of index files that are to be written anew."""
+    trims: dict[PurePath, int] = field(default_factory=dict)
+    """Length of index files that only have zero bytes behind it."""
+    scanned_bytes: int = 0
+    overflow_at: int | None = None
+    """Offset of the first batch that does not fit the 32-bit relative range of the segment."""
+
+    @property
+    def base_offset(self) -> int:
+        """First offset that the segment may hold."""
+        return self.files.base_offset
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOptions:
+    """What a scan needs to know besides the bytes."""
+
+    index_interval_bytes: int
+    segment_index_bytes: int
+    now_ms: int | None
+    depth: Depth = Depth.FULL
+
+
+Progress = Callable[[int], None]
+
+
+def scan_segment(
+    fs: ReadFs,
+    files: SegmentFiles,
+    options: ScanOptions,
+    reader: LogReader,
+    *,
+    canonical: bool,
+    active: bool,
+    progress: Progress = lambda _: None,
+    refuse: int | None = None,
+) -> SegmentReport:
+    """Read the whole segment once and report on it.
+
+    With `canonical` the indexes must be, byte for byte, what Kafka's own recovery writes, else only valid. `active`: it
+    is the last segment of its log, whose indexes a running broker keeps preallocated. `progress` is called with the
+    bytes read since its last call. `refuse` is the base offset of a batch that is known to be impossible although its
+    checksum holds; the log is taken to end before it. What the operating system refuses becomes a finding.
+    """
+    report = SegmentReport(files, options.depth, 0, files.base_offset)
+    scan = _Scan(fs, files, options, reader, report, progress)
+    try:
+        with fs.open_read(files.log) as file:
+            fold, checks = scan.run(file, refuse, against_files=not canonical)
+        _compare_indexes(fs, files, options, report, fold, checks, canonical=canonical, active=active)
+    except FileVanished as fault:
+        report.findings.append(Finding(Damage.VANISHED, fault.path, str(fault)))
+    except ReadFault as fault:
+        report.findings.append(Finding(Damage.READ_ERROR, fault.path, str(fault)))
+    return report
+
+
+@dataclass(slots=True)
+class _Scan:
+    """One reading of one segment; more than one pass over the file only where damage makes the first one void."""
+
+    fs: ReadFs
+    files: SegmentFiles
+    options: ScanOptions
+    reader: LogReader
+    report: SegmentReport
+    progress: Progress
+
+    def run(self, file: ReadFile, refuse: int | None, *, against_files: bool) -> tuple[SegmentFold, IndexChecks]:
+        files, report = self.files, self.report
+        checks = check_against_batches(IndexFiles.load(self.fs, files), files.base_offset) if against_files else ()
+        size = files.log_stat.size
+        records = RecordsCheck(file, files.log, enabled=self.options.depth is Depth.RECORDS)
+        fold, scan, refused = self._pass(file, size, checks, records, refuse)
+        kind = None
+        if refused is not None:
+            scan, kind = LogScan(refused, 0, Stop.BAD_ORDER, blamed_earlier=True), Damage.BATCH_STATE
+        if scan.blamed_earlier:
+            fold, again, _ = self._pass(file, scan.valid_size, (), RecordsCheck(file, files.log, enabled=False), None)
+            scan = LogScan(again.valid_size, again.next_offset, scan.stop)
+        _take_over(report, fold, scan)
+        report.scanned_bytes = size
+        report.damage = _damage(file, files, scan, kind)
+        if report.damage is not None:
+            report.findings.append(_damage_finding(files, report.damage))
+        report.findings += records.findings
+        report.findings += _notes(files, fold, self.options)
+        _find_overflow(report, fold)
+        return fold, checks
+
+    def _pass(
+        self, file: ReadFile, size: int, checks: IndexChecks, records: RecordsCheck, refuse: int | None
+    ) -> tuple[SegmentFold, LogScan, int | None]:
+        options, done, refused = self.options, 0, None
+        fold = SegmentFold(
+            self.files.base_offset,
+            index_interval_bytes=options.index_interval_bytes,
+            max_index_size=options.segment_index_bytes,
+        )
+
+        def on_rows(rows: BatchRows, count: int, window: memoryview, origin: int) -> None:
+            nonlocal done, refused
+            fold.add(rows, count)
+            for check in checks:
+                check.feed(rows, count)
+            records.feed(rows, count, window, origin)
+            if refuse is not None and refused is None:
+                refused = next((rows.position[i] for i in range(count) if rows.base_offset[i] == refuse), None)
+            end = rows.position[count - 1] + rows.size[count - 1]
+            self.progress(end - done)
+            done = end
+
+        scan = self.reader.scan(file, self.files.log, size, self.files.base_offset, on_rows)
+        self.progress(size - done)
+        return fold, scan, refused
+
+
+def _compare_indexes(
+    fs: ReadFs,
+    files: SegmentFiles,
+    options: ScanOptions,
+    report: SegmentReport,
+    fold: SegmentFold,
+    checks: IndexChecks,
+    *,
+    canonical: bool,
+    active: bool,
+) -> None:
+    if not canonical:
+        findings = finish_against_batches(checks, files, report.valid_size, fold, active=active)
+        report.findings += findings
+        if report.damage is None and not any(finding.kind.subject is Subject.INDEX for finding in findings):
+            return
+    comparison = compare_with_canonical(
+        fs, files, fold, options, active=active, cut=report.damage is not None or not canonical
+    )
+    if canonical:
+        report.findings += comparison.findings
+    report.contents, report.trims = comparison.contents, comparison.trims
+
+
+def _take_over(report: SegmentReport, fold: SegmentFold, scan: LogScan) -> None:
+    report.valid_size, report.next_offset = scan.valid_size, fold.next_offset
+    report.batch_count, report.record_count = fold.batch_count, fold.record_count
+    report.first_offset, report.max_timestamp = fold.first_offset, fold.max_timestamp
+    report.epochs, report.magics, report.digest = tuple(fold.epochs), fold.magics, fold.digest
+    report.events = fold.producer_events
+
+
+def _damage(file: ReadFile, files: SegmentFiles, scan: LogScan, known: Damage | None) -> LogDamage | None:
+    size = files.log_stat.size
+    if scan.valid_size == size:
+        return None
+    position = scan.valid_size
+    zeroes = is_zero(file, position, size)
+    sound = None if zeroes else find_sound_batch(file, size, position + 1, scan.next_offset)
+    kind = known or _kind_of(scan.stop, zeroes=zeroes)
+    if sound is None and kind in (Damage.BATCH_SIZE, Damage.BATCH_MAGIC):
+        kind = Damage.GARBAGE_TAIL
+    return LogDamage(kind, position, scan.next_offset, size - position, zeroes, sound)
+
+
+def _kind_of(stop: Stop, *, zeroes: bool) -> Damage:
+    if zeroes:
+        return Damage.ZERO_TAIL
+    return {
+        Stop.NEED_MORE: Damage.TORN_TAIL,
+        Stop.BAD_SIZE: Damage.BATCH_SIZE,
+        Stop.BAD_MAGIC: Damage.BATCH_MAGIC,
+        Stop.BAD_CRC: Damage.BATCH_CRC,
+        Stop.BAD_ORDER: Damage.BATCH_ORDER,
+        Stop.UNKNOWN_MAGIC: Damage.UNSUPPORTED,
+    }[stop]
+
+
+_EVIDENCE: Final = {
+    Damage.TORN_TAIL: "the last batch is incomplete",
+    Damage.ZERO_TAIL: "nothing but zero bytes to the end of the file",
+    Damage.GARBAGE_TAIL: "bytes that are no batch, and no sound batch behind them",
+    Damage.BATCH_CRC: "the checksum does not hold",
+    Damage.BATCH_SIZE: "the size field is below the least that a batch has",
+    Damage.BATCH_MAGIC: "no batch begins here",
+    Damage.BATCH_ORDER: "the checksum holds, but the offsets do not follow those before",
+    Damage.BATCH_STATE: "the checksum holds, but no broker writes this batch after those before; it would not start",
+    Damage.UNSUPPORTED: "magic above 2 with a checksum that holds: written by a newer broker",
+}
+
+
+def _damage_finding(files: SegmentFiles, damage: LogDamage) -> Finding:
+    evidence = _EVIDENCE[damage.kind]
+    if damage.sound_at is not None:
+        evidence += f"; the next sound batch is at {damage.sound_at}"
+    return Finding(
+        damage.kind,
+        files.log,
+        evidence,
+        position=damage.position,
+        size=damage.size,
+        first_offset=damage.next_offset,
+    )
+
+
+def _notes(files: SegmentFiles, fold: SegmentFold, options: ScanOptions) -> list[Finding]:
+    found = []
+    if fold.first_gap is not None:
+        position, expected, base = fold.first_gap
+        found.append(
+            Finding(
+                Damage.OFFSET_GAP,
+                files.log,
+                f"{fold.gaps} gaps between batches; normal after compaction",
+                position=position,
+                first_offset=expected,
+                last_offset=base - 1,
+                next_good_offset=base,
+            )
+        )
+    if fold.epoch_fall is not None:
+        position, epoch, newest = fold.epoch_fall
+        evidence = f"leader epoch {epoch} behind epoch {newest}"
+        found.append(Finding(Damage.EPOCH_FALL, files.log, evidence, position=position))
+    if options.now_ms is not None and fold.max_timestamp > options.now_ms + _FUTURE_MS:
+        evidence = f"largest timestamp {fold.max_timestamp} is in the future: retention by time keeps this segment"
+        found.append(Finding(Damage.FUTURE_TIMESTAMP, files.log, evidence))
+    if fold.codecs & ~_KNOWN_CODECS:
+        evidence = "a batch with a sound checksum names a codec that this release does not know"
+        found.append(Finding(Damage.UNSUPPORTED, files.log, evidence))
+    return found
+
+
+def _find_overflow(report: SegmentReport, fold: SegmentFold) -> None:
+    if fold.next_offset - 1 - report.base_offset > INT32_MAX:
+        report.overflow_at = fold.next_offset - 1
+        evidence = f"last offset {fold.next_offset - 1} is more than 2147483647 above the segment's base"
+        report.findings.append(Finding(Damage.OFFSET_OVERFLOW, report.files.log, evidence))
+
+
+def check_segment(
+    fs: ReadFs, files: SegmentFiles, next_base: int | None, options: ScanOptions, reader: LogReader
+) -> SegmentReport:
+    """Look at the shape of a segment without reading it all.
+
+    Checks the first batch, the batches from the last index entry on (at most 1 MiB of them), and the first and last
+    entries of the indexes: a padded or rotten end of an index shows in constant time. `next_base` is the base offset of
+    the next segment, None for the last. `next_offset` and `valid_size` of the report are what the segment claims.
+    """
+    report = SegmentReport(
+        files, Depth.QUICK, files.log_stat.size, files.base_offset if next_base is None else next_base
+    )
+    try:
+        _check(fs, files, next_base, options, reader, report)
+    except FileVanished as fault:
+        report.findings.append(Finding(Damage.VANISHED, fault.path, str(fault)))
+    except ReadFault as fault:
+        report.findings.append(Finding(Damage.READ_ERROR, fault.path, str(fault)))
+    return report
+
+
+def _check(
+    fs: ReadFs,
+    files: SegmentFiles,
+    next_base: int | None,
+    options: ScanOptions,
+    reader: LogReader,
+    report: SegmentReport,
+) -> None:
+    shapes, start, floor = check_index_shapes(fs, files, options, active=next_base is None)
+    report.findings += shapes
+    size = files.log_stat.size
+    if size == 0:
+        return
+    last: list[int] = []
+
+    def on_rows(rows: BatchRows, count: int, _: memoryview, __: int) -> None:
+        last[:] = [rows.last_offset[count - 1], rows.max_timestamp[count - 1], rows.magic[count - 1]]
+
+    with fs.open_read(files.log) as file:
+        if size - start > _SHALLOW_BYTES:
+            # Too much to read for a quick look; the first batch alone must do.
+            size = min(size, _SHALLOW_BYTES)
+            scan = reader.scan(file, files.log, size, files.base_offset, on_rows)
+            whole = scan.stop in (Stop.END, Stop.NEED_MORE)
+        else:
+            scan = reader.scan(file, files.log, size, floor, on_rows, start=start)
+            whole = scan.valid_size == size
+            if last:
+                report.next_offset = last[0] + 1
+                report.magics = 1 << last[2]
+        if not whole:
+            # Something is wrong; where exactly, and what lies behind it, a full scan will say.
+            kind = _kind_of(scan.stop, zeroes=False)
+            report.damage = LogDamage(
+                kind, scan.valid_size, scan.next_offset, size - scan.valid_size, zeroes=False, sound_at=None
+            )

@@ -1,0 +1,220 @@
+"""Reads a `.log` once, from front to back, through one reused buffer, and hands its batches on as rows.
+
+The scanner sees windows; this module moves them over a file of any size. Memory is the window and the rows, whatever
+the bytes claim: a batch that does not fit the window is summed in pieces.
+Source of the walk: Apache Kafka 4.3.0, FileLogInputStream and LogSegment.recover.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final
+
+from storage.batch import parse_header
+from storage.errors import FileVanished
+from storage.fs import ReadFile
+from storage.rows import CONTROL_NONE, BatchRows, Stop
+from storage.scan import crc32c, find_batch, scan_batches, walk_headers
+
+WINDOW_BYTES: Final = 1 << 20
+"""Fits the second-level cache beside the rows, where larger windows measured slower on small batches."""
+ROWS: Final = 8192
+_LEAST: Final = 61
+_SEARCH_BYTES: Final = 4 << 20
+_MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+
+OnRows = Callable[[BatchRows, int, memoryview, int], None]
+"""Called with the rows, their count, and the bytes they came from: batch i begins in them at `rows.position[i] - origin`,
+where `origin` is the last argument. The bytes are empty for a batch that is larger than the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogScan:
+    """How far the chain of sound batches reaches.
+
+    `valid_size`: bytes of the file from its beginning that are whole, sound batches in order. `next_offset`: what the
+    next batch should begin with. `stop`: END when that is the whole file, NEED_MORE for an incomplete last batch,
+    otherwise what is wrong at `valid_size`. `blamed_earlier`: the batch at `valid_size` was itself passed by the
+    scanner, but the one behind it fits only if it is taken out (its base offset, which no checksum covers, is wrong).
+    """
+
+    valid_size: int
+    next_offset: int
+    stop: Stop
+    blamed_earlier: bool = False
+
+
+class LogReader:
+    """The buffers of one thread. Not to be shared between threads; each call reads one file."""
+
+    def __init__(self, window: int = WINDOW_BYTES, rows: int = ROWS) -> None:
+        if window < _LEAST:
+            raise ValueError(f"window {window}: a batch header takes {_LEAST} bytes")
+        self._buffer = memoryview(bytearray(window))
+        self._rows = BatchRows(rows)
+
+    def scan(
+        self, file: ReadFile, path: PurePath, size: int, next_offset: int, on_rows: OnRows, *, start: int = 0
+    ) -> LogScan:
+        """Check every batch in the bytes from `start` to `size` of `file`, and hand them on in pieces.
+
+        `next_offset` is the lowest offset that the first batch may have. `on_rows` is called for each
+        window; rows and bytes are reused afterwards. Raises `FileVanished` if the file is shorter than `size`: a broker may
+        truncate under us; and `ReadFault`.
+        """
+        return _Walk(self._buffer, self._rows, file, path, size, on_rows, verify=True).run(start, next_offset)
+
+    def walk(
+        self, file: ReadFile, path: PurePath, size: int, next_offset: int, on_rows: OnRows, *, start: int = 0
+    ) -> LogScan:
+        """Like `scan` without checksums: the headers alone, for bytes that are verified elsewhere."""
+        return _Walk(self._buffer, self._rows, file, path, size, on_rows, verify=False).run(start, next_offset)
+
+
+class _Walk:
+    """One pass over one file."""
+
+    def __init__(
+        self,
+        buffer: memoryview,
+        rows: BatchRows,
+        file: ReadFile,
+        path: PurePath,
+        size: int,
+        on_rows: OnRows,
+        *,
+        verify: bool,
+    ) -> None:
+        self._buffer, self._rows, self._file, self._path, self._size = buffer, rows, file, path, size
+        self._on_rows = on_rows
+        self._step = scan_batches if verify else walk_headers
+        self._verify = verify
+        self._last_position = self._before_last = 0
+
+    def run(self, start: int, next_offset: int) -> LogScan:
+        position, at, have = start, 0, 0  # buffer[at:have] holds the file from `position` on
+        while True:
+            if at:
+                self._buffer[: have - at] = self._buffer[at:have]
+                have, at = have - at, 0
+            have += self._fill(position + have, have)
+            stop = Stop.ROWS_FULL
+            while stop is Stop.ROWS_FULL:
+                window = self._buffer[at:have]
+                scanned = self._step(window, self._rows, position=position, next_offset=next_offset)
+                if scanned.count:
+                    next_offset = self._hand_on(scanned.count, next_offset, window, position)
+                stop, at, position = scanned.stop, at + scanned.size, position + scanned.size
+            at_end = position + have - at == self._size
+            if stop is Stop.END and not at_end:
+                continue
+            if stop is Stop.NEED_MORE and not at_end:
+                if at:
+                    continue
+                large = self._large_batch(position, next_offset)
+                if large is not None:
+                    stop, size = large
+                    if stop is Stop.END:
+                        next_offset = self._hand_on(1, next_offset, self._buffer[:0], position)
+                        position, at, have = position + size, 0, 0
+                        continue
+            return self._result(position, next_offset, stop, self._buffer[at:have])
+
+    def _fill(self, position: int, have: int) -> int:
+        wanted = min(len(self._buffer) - have, self._size - position)
+        count = self._file.read_into(position, self._buffer[have : have + wanted])
+        if count < wanted:
+            raise FileVanished(f"reading at {position + count}", self._path, OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
+        return count
+
+    def _hand_on(self, count: int, next_offset: int, window: memoryview, origin: int) -> int:
+        rows = self._rows
+        self._before_last = rows.last_offset[count - 2] + 1 if count > 1 else next_offset
+        self._last_position = rows.position[count - 1]
+        self._on_rows(rows, count, window, origin)
+        return rows.last_offset[count - 1] + 1
+
+    def _result(self, position: int, next_offset: int, stop: Stop, rest: memoryview) -> LogScan:
+        """Say where the sound chain ends; when offsets go back, find out which of the two batches is the liar."""
+        if stop is Stop.BAD_ORDER:
+            header = parse_header(rest, 0)
+            last_had_gap = self._rows_base(self._last_position) > self._before_last
+            if position > self._last_position and last_had_gap and header.base_offset >= self._before_last:
+                return LogScan(self._last_position, self._before_last, stop, blamed_earlier=True)
+        return LogScan(position, next_offset, stop)
+
+    def _rows_base(self, position: int) -> int:
+        base = memoryview(bytearray(8))
+        self._file.read_into(position, base)
+        return int.from_bytes(base, "big", signed=True)
+
+    def _large_batch(self, position: int, next_offset: int) -> tuple[Stop, int] | None:
+        """Check the batch at `position`, which is larger than the window; fill row 0 if it is sound.
+
+        Returns None where the file ends inside it.
+        """
+        header = parse_header(self._buffer, 0)
+        size = header.size
+        if position + size > self._size:
+            return None
+        if self._verify and self._checksum(position, size, header.magic) != header.crc:
+            return Stop.BAD_MAGIC if header.magic > 2 else Stop.BAD_CRC, size
+        if header.magic > 2:
+            return Stop.UNKNOWN_MAGIC, size
+        if header.base_offset < next_offset or header.last_offset < header.base_offset:
+            return Stop.BAD_ORDER, size
+        self._fill_row(position, header)
+        return Stop.END, size
+
+    def _checksum(self, position: int, size: int, magic: int) -> int:
+        first = 21 if magic >= 2 else 16
+        piece = memoryview(bytearray(len(self._buffer)))
+        done, value = first, 0
+        while done < size:
+            part = piece[: min(len(piece), size - done)]
+            if self._file.read_into(position + done, part) < len(part):
+                raise FileVanished("reading a batch", self._path, OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
+            value = crc32c(part, value) if magic >= 2 else zlib.crc32(part, value)
+            done += len(part)
+        return value
+
+    def _fill_row(self, position: int, header: object) -> None:
+        for name in BatchRows.__slots__[:-2]:
+            getattr(self._rows, name)[0] = getattr(header, name, -1)
+        self._rows.position[0] = position
+        self._rows.control[0] = CONTROL_NONE  # markers are small; no control batch is larger than a window
+
+
+def find_sound_batch(file: ReadFile, size: int, start: int, next_offset: int) -> int | None:
+    """Return the position of the first batch at or behind `start` that is whole, sound and could follow, or None.
+
+    Only asked on damage, and only to say what lies behind it; it never moves a cut. Works through the file in windows
+    that overlap by a quarter, so that memory stays bounded; a batch larger than that may go unnoticed. Candidates are
+    those with a base offset from `next_offset` to 2147483647 above it. Time is linear in the bytes searched.
+    """
+    buffer = memoryview(bytearray(min(_SEARCH_BYTES, max(size - start, 1))))
+    step = max(len(buffer) * 3 // 4, 1)
+    for position in range(start, size, step):
+        count = file.read_into(position, buffer[: min(len(buffer), size - position)])
+        found = find_batch(buffer[:count], 0, lowest=next_offset, highest=next_offset + _MAX_RELATIVE_OFFSET)
+        if found >= 0:
+            return position + found
+        if position + count >= size:
+            break
+    return None
+
+
+def is_zero(file: ReadFile, start: int, size: int) -> bool:
+    """Tell whether every byte from `start` to `size` is zero, reading no further than the first that is not."""
+    buffer = memoryview(bytearray(WINDOW_BYTES))
+    zeroes = bytes(WINDOW_BYTES)
+    for position in range(start, size, WINDOW_BYTES):
+        count = file.read_into(position, buffer[: min(WINDOW_BYTES, size - position)])
+        if buffer[:count] != zeroes[:count]:
+            return False
+    return True
