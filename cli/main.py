@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from cli.advice import next_step
 from cli.console import Console, standard_console
+from cli.signals import Terminated, handled, nothing
 from recovery.report import worst
 from storage.errors import ExitStatus, LogmendError, printable
 
@@ -37,10 +37,6 @@ class Command(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus: ...
-
-
-class Terminated(BaseException):
-    """SIGTERM arrived; not an `Exception`, so that nothing on the way takes it for a fault."""
 
 
 class _CommandParser(argparse.ArgumentParser):
@@ -116,13 +112,10 @@ def _bug(error: BaseException, console: Console, *, debug: bool) -> ExitStatus:
     return ExitStatus.BUG
 
 
-def _on_sigterm(*_: object) -> NoReturn:
-    raise Terminated
-
-
 def _guarded(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     try:
-        status = _dispatch(arguments, console, environment)
+        with handled(stop=nothing, tell=nothing):
+            status = _dispatch(arguments, console, environment)
     except BaseException as error:  # noqa: BLE001 (the one place where whatever happens becomes a status)
         status = status_of(error, console, debug=arguments.debug)
     return worst((status, console.finish()))
@@ -137,7 +130,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitStatus.USAGE.value
     environment = os.environ
     console = standard_console(environment, as_json=arguments.json, as_events=getattr(arguments, "jsonl", False))
-    signal.signal(signal.SIGTERM, _on_sigterm)
     return _guarded(arguments, console, environment).value
 
 

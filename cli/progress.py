@@ -7,12 +7,10 @@ nothing to do says nothing.
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
@@ -28,6 +26,10 @@ _REDRAW_SECONDS: Final = 0.1
 _LINE_SECONDS: Final = 5.0
 _RATE_SECONDS: Final = 10.0
 _SAMPLE_SECONDS: Final = 0.5
+
+
+class Stopped(BaseException):
+    """Raised in the threads of the work once it has been told to stop."""
 
 
 class Mode(Enum):
@@ -53,6 +55,10 @@ class Meter:
         self.began = self._clock()
         self._samples: deque[tuple[float, int]] = deque([(self.began, 0)])
 
+    def expect(self, size: int) -> None:
+        """Count bytes that will have to be read as well."""
+        self.total += size
+
     def add(self, size: int) -> None:
         """Count bytes that were read."""
         self.done += size
@@ -77,8 +83,6 @@ class Meter:
 
     def line(self) -> str:
         """Return the state in one line."""
-        if self.actions and not self.total:
-            return f"{self.what}: {count(self.actions, 'action')}: {self.current}"
         parts = [f"{short_size(self.done)} of {short_size(self.total)}"]
         if self.total:
             parts.append(f"{min(self.done * 100 // self.total, 100)} %")
@@ -114,14 +118,24 @@ class ProgressReporter:
         self._turn = threading.RLock()
         self._shown = 0.0
         self._on_screen = 0
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Make the threads of the work give up at their next call; needs no lock, so a signal handler may do it."""
+        self._is_stopped = True
 
     def begin(self, what: str, total_bytes: int, partitions: int) -> None:
         with self._turn:
+            if not what:
+                self._meter.expect(total_bytes)
+                return
             self._meter.start(printable(what), total_bytes, partitions)
             self._shown = self._clock()
             self._event("scan_started", what=what, total_bytes=total_bytes, partitions=partitions)
 
     def scanned(self, partition: str, size: int) -> None:
+        if self._is_stopped:
+            raise Stopped
         with self._turn:
             self._meter.add(size)
             self._meter.current = printable(partition)
@@ -149,6 +163,11 @@ class ProgressReporter:
             if self._mode is Mode.PLAIN and seconds >= _LINE_SECONDS:
                 self._console.complain(f"{meter.what}: {short_size(meter.done)} in {duration(seconds)}")
             self._event("scan_finished", what=meter.what, bytes=meter.done, seconds=round(seconds, 3))
+
+    def clear(self) -> None:
+        """Take the line off the terminal."""
+        with self._turn:
+            self._wipe()
 
     def print_line(self) -> None:
         """Print the state now, whatever the mode."""
@@ -192,16 +211,3 @@ def choose_mode(wanted: str, *, is_terminal: bool) -> Mode:
     if wanted == "auto":
         return Mode.TERMINAL if is_terminal else Mode.PLAIN
     return Mode(wanted)
-
-
-@contextlib.contextmanager
-def on_signal(reporter: ProgressReporter) -> Iterator[None]:
-    """Let SIGUSR1 print one line for as long as the context lasts; only of use in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGUSR1, lambda *_: reporter.print_line())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGUSR1, before)

@@ -9,8 +9,9 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Final
 
-from storage.errors import ConfigInvalid
-from storage.fs import FileKind, ReadFs
+from storage.errors import ConfigInvalid, CorruptData, printable
+from storage.fs import FileKind, FileStat, ReadFs
+from storage.names import REMOTE_INDEX_CACHE, parse_directory_name, parse_root_file_name
 
 _PARTITION_FILES: Final = ("partition.metadata", "leader-epoch-checkpoint")
 _DIGITS: Final = 20
@@ -67,6 +68,26 @@ def _is_partition(fs: ReadFs, path: PurePath) -> bool:
 def _is_segment_file(name: str) -> bool:
     digits = name[:_DIGITS]
     return len(digits) == _DIGITS and digits.isascii() and digits.isdecimal() and name[_DIGITS : _DIGITS + 1] == "."
+
+
+def ensure_log_dir(fs: ReadFs, path: PurePath) -> None:
+    """Raise `ConfigInvalid` for a directory that holds things, and nothing of a broker: a lock file is not made there.
+
+    An empty directory is fine: brokers are started on those.
+    """
+    found = fs.entries(path)
+    if found and not any(_is_of_broker(name, stat) for name, stat in found.items()):
+        raise ConfigInvalid(f"{printable(path)} holds no partition and no file of a broker: is it a log directory?")
+
+
+def _is_of_broker(name: str, stat: FileStat) -> bool:
+    if stat.kind is not FileKind.DIRECTORY:
+        return parse_root_file_name(name) is not None
+    try:
+        parse_directory_name(name)
+    except CorruptData:
+        return name == REMOTE_INDEX_CACHE
+    return True
 
 
 def distinct(targets: Iterable[Target]) -> list[Target]:

@@ -1,0 +1,123 @@
+"""The batches of a `.log` or of a KRaft snapshot, one after another, damaged ones included.
+
+Unlike a recovery, which stops at the first fault, a dump goes on: over a batch whose checksum does not hold by its size
+field, and over bytes that are no batch to the next sound one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from storage.batch import HEADER_V0, HEADER_V2, BatchHeader, parse_header
+from storage.errors import BatchCorrupt
+from storage.fs import ReadFile
+from storage.log_reader import find_sound_batch, is_zero
+from storage.scan import crc32c
+
+_WINDOW_BYTES: Final = 1 << 20
+_HEADER_BYTES: Final = HEADER_V2.size
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch by its header, at `position` of the file; `is_sound`: its checksum holds and its magic is known."""
+
+    position: int
+    header: BatchHeader
+    is_sound: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Bytes of a file that are not what they should be; `size` is None where it cannot be told."""
+
+    position: int
+    size: int | None
+    reason: str
+
+
+class Window:
+    """A piece of a file in memory, moved forward as it is asked for."""
+
+    def __init__(self, file: ReadFile, size: int) -> None:
+        self._file, self.size = file, size
+        self._buffer = memoryview(bytearray(min(_WINDOW_BYTES, max(size, 1))))
+        self._at = self._have = 0
+
+    def peek(self, position: int, length: int) -> memoryview:
+        """Return up to `length` bytes, at most a window, from `position` on; fewer only at the end of the file.
+
+        What was returned before is void.
+        """
+        length = min(length, len(self._buffer), self.size - position)
+        if not self._at <= position <= position + length <= self._at + self._have:
+            self._at = position
+            wanted = min(len(self._buffer), self.size - position)
+            self._have = self._file.read_into(position, self._buffer[:wanted])
+        start = position - self._at
+        return self._buffer[start : min(start + length, self._have)]
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return `length` bytes from `position` on; fewer only at the end of the file."""
+        if length <= len(self._buffer):
+            return bytes(self.peek(position, length))
+        target = bytearray(min(length, self.size - position))
+        return bytes(target[: self._file.read_into(position, memoryview(target))])
+
+    def checksum(self, position: int, header: BatchHeader) -> int:
+        """Return what the bytes of a batch sum to, in pieces: a batch may be larger than memory."""
+        at, end, value = position + (21 if header.magic >= 2 else 16), position + header.size, 0
+        while at < end:
+            piece = self.peek(at, end - at)
+            if not piece:
+                break
+            value = crc32c(piece, value) if header.magic >= 2 else zlib.crc32(piece, value)
+            at += len(piece)
+        return value
+
+
+def walk(file: ReadFile, size: int) -> Iterator[Batch | Fault]:
+    """Yield every batch of the file and whatever lies between them, from its beginning to its end.
+
+    The window is not moved between two items, so whoever takes a batch may read it anew.
+    """
+    window, position, next_offset = Window(file, size), 0, 0
+    while position < size:
+        found = _batch_at(window, position)
+        if isinstance(found, Fault):
+            rest = _bounded(file, size, found, next_offset)
+            yield rest
+            position += rest.size or size
+            continue
+        if found.header.magic <= 2 and found.is_sound:
+            if found.header.base_offset < next_offset or found.header.last_offset < found.header.base_offset:
+                yield Fault(position, found.header.size, f"offsets do not follow {next_offset - 1}, the last before")
+            next_offset = max(next_offset, found.header.last_offset + 1)
+        yield found
+        position += found.header.size
+
+
+def _batch_at(window: Window, position: int) -> Batch | Fault:
+    left = window.size - position
+    if left < HEADER_V0.size:
+        return Fault(position, left, f"{left} bytes at the end are less than a batch header")
+    try:
+        header = parse_header(window.peek(position, _HEADER_BYTES))
+    except BatchCorrupt as fault:
+        return Fault(position, None, fault.reason)
+    if header.size > left:
+        return Fault(position, None, f"the size field says {header.size} bytes, {left} are left")
+    return Batch(position, header, header.magic <= 2 and window.checksum(position, header) == header.crc)
+
+
+def _bounded(file: ReadFile, size: int, fault: Fault, next_offset: int) -> Fault:
+    """Return the fault with its size: up to the next sound batch, else to the end of the file."""
+    if is_zero(file, fault.position, size):
+        return Fault(fault.position, size - fault.position, "zero bytes to the end of the file")
+    sound = find_sound_batch(file, size, fault.position + 1, next_offset)
+    end = size if sound is None else sound
+    behind = "" if sound is None else f"; the next sound batch is at {sound}"
+    return Fault(fault.position, end - fault.position, fault.reason + behind)

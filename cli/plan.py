@@ -1,0 +1,88 @@
+"""`logmend plan`: what recover would do, for people or as the JSON that `apply` takes. Changes nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+
+from cli.arguments import add_files, add_output, add_work, options_of, require_paths, settings_of
+from cli.console import Console
+from cli.settings import Settings
+from cli.targets import Target, TargetKind
+from cli.version import version
+from cli.work import Work, find_targets, look_at_all, reporting, tell
+from recovery.plan import PlanOptions
+from recovery.report import Outcome, command, plan_document, plan_text
+from storage.errors import ConfigInvalid, ExitStatus, WriteFault, printable
+from storage.fs import OsFs, ReadOnlyFs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `plan`."""
+    add_work(parser)
+    parser.add_argument("--accept-loss", action="store_true", help="cut damage in flushed data too, keeping a copy")
+    parser.add_argument("--out", metavar="FILE", help="write the plan to FILE, which must not exist yet, for apply")
+    add_files(parser)
+    add_output(parser, events=True)
+
+
+def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
+    """Plan and print; return the worst status of the log directories."""
+    settings = settings_of(arguments, environment)
+    return show_plan(console, settings, options_of(settings, accept_loss=arguments.accept_loss), arguments.out)
+
+
+def show_plan(console: Console, settings: Settings, options: PlanOptions, out: str | None) -> ExitStatus:
+    """Print the plan of every log directory, as `recover --dry-run` does too; nothing is locked, nothing changed."""
+    fs = ReadOnlyFs(OsFs())
+    targets, outcomes = find_targets(fs, require_paths(settings))
+    refuse_files(targets, "plan")
+    with reporting(console, settings) as reporter:
+        outcomes = [*look_at_all(Work(fs, reporter, settings.jobs), targets, options), *outcomes]
+    status = tell(console, outcomes, lambda outcome: plan_text(outcome, console.style))
+    planned = [outcome for outcome in outcomes if outcome.plan is not None]
+    if console.json:
+        console.document(_document(planned))
+    if out is not None:
+        refuse_partitions(targets, "plan --out")
+        write_plan(out, planned)
+        console.complain(f"plan written; next: {command('apply', out)}")
+    return status
+
+
+def _document(planned: Sequence[Outcome]) -> dict[str, object]:
+    return plan_document([outcome.plan for outcome in planned if outcome.plan is not None], version())
+
+
+def write_plan(out: str, planned: Sequence[Outcome]) -> None:
+    """Write the plan to a new file; an old one may be what somebody is about to apply."""
+    text = json.dumps(_document(planned), indent=1) + "\n"
+    try:
+        with Path(out).open("x", encoding="ascii") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigInvalid(f"--out {printable(out)}: exists already; name a new file") from None
+    except OSError as error:
+        raise WriteFault("writing the plan", PurePath(out), error) from error
+
+
+def refuse_files(targets: Sequence[Target], what: str) -> None:
+    """Raise `ConfigInvalid` for a target that is a single file."""
+    for target in targets:
+        if target.kind is TargetKind.FILE:
+            raise ConfigInvalid(
+                f"{printable(target.path)} is a file; {what} works on log directories. "
+                f"To check a file: {command('verify', target.path)}"
+            )
+
+
+def refuse_partitions(targets: Sequence[Target], what: str) -> None:
+    """Raise `ConfigInvalid` for a target that is the directory of one partition."""
+    for target in targets:
+        if target.kind is TargetKind.PARTITION:
+            raise ConfigInvalid(
+                f"{printable(target.path)} is the directory of one partition; {what} works on a whole log directory: "
+                f"{command('recover', target.log_dir)}, with --topic for some topics alone"
+            )

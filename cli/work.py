@@ -1,0 +1,136 @@
+"""Plans the log directories that a command was given, one after another, and tells what came of each.
+
+One of them failing does not stop the others: a fault becomes its outcome, and the worst status wins at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from cli.advice import next_step
+from cli.console import Console
+from cli.progress import ProgressReporter, choose_mode
+from cli.settings import Settings
+from cli.signals import handled
+from cli.targets import Target, TargetKind, distinct, find_target
+from recovery.decide import Flushed, Where, decide
+from recovery.findings import Damage, Finding
+from recovery.plan import LogDirPlan, PlanOptions, Verdict
+from recovery.report import Outcome, finding_document, outcome_document, worst
+from recovery.survey import Planned, find_duplicates, plan_log_dir, plan_partition_dir
+from storage.errors import EnvironmentFault, ExitStatus, LogmendError, printable
+from storage.fs import ReadFs, lock_state
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What planning needs, whichever directory it is for."""
+
+    fs: ReadFs
+    reporter: ProgressReporter
+    jobs: int
+
+    def plan(self, target: Target, options: PlanOptions) -> Planned:
+        """Plan a log directory, or one partition's directory alone."""
+        plan = plan_partition_dir if target.kind is TargetKind.PARTITION else plan_log_dir
+        return plan(self.fs, target.path, options, self.reporter, self.jobs)
+
+
+@contextlib.contextmanager
+def reporting(console: Console, settings: Settings) -> Iterator[ProgressReporter]:
+    """Give the reporter of this run; SIGUSR1 makes it print a line for as long as the context lasts."""
+    is_terminal = console.err.isatty()
+    reporter = ProgressReporter(console, choose_mode(settings.progress, is_terminal=is_terminal))
+    with handled(stop=reporter.stop, tell=reporter.print_line):
+        try:
+            yield reporter
+        finally:
+            reporter.clear()
+
+
+def failure(path: PurePath, error: LogmendError, plan: LogDirPlan | None = None) -> Outcome:
+    """Return the outcome of work that a fault ended."""
+    return Outcome(path, error.status, plan, error=error, hint=next_step(error))
+
+
+def find_targets(fs: ReadFs, names: Iterable[str]) -> tuple[list[Target], list[Outcome]]:
+    """Return what there is to work on, and the outcome of every name that leads nowhere.
+
+    A partition of a log directory that is named as well is part of that.
+    """
+    found: list[Target] = []
+    failed: list[Outcome] = []
+    for name in names:
+        try:
+            found.append(find_target(fs, name))
+        except EnvironmentFault as error:
+            failed.append(failure(PurePath(name), error))
+    whole = {target.path for target in found if target.kind is TargetKind.LOG_DIR}
+    return distinct(t for t in found if t.kind is TargetKind.LOG_DIR or t.path.parent not in whole), failed
+
+
+def look_at_all(work: Work, targets: Sequence[Target], options: PlanOptions) -> list[Outcome]:
+    """Return what a command that only reads finds out about each target."""
+    planned: dict[Target, Planned] = {}
+    failed: dict[Target, Outcome] = {}
+    for target in targets:
+        try:
+            planned[target] = work.plan(target, options)
+        except LogmendError as error:
+            failed[target] = failure(target.path, error)
+    mark_duplicates(list(planned.values()))
+    return [failed[target] if target in failed else _looked_at(target, planned[target].plan) for target in targets]
+
+
+def _looked_at(target: Target, plan: LogDirPlan) -> Outcome:
+    return Outcome(target.path, plan.status, plan, in_use=is_in_use(target.log_dir))
+
+
+def mark_duplicates(planned: Sequence[Planned]) -> None:
+    """Add to the plans of several log directories the findings about partitions that lie in more than one of them."""
+    for name, places in find_duplicates([each.plan for each in planned]).items():
+        for each in planned:
+            here = [place for place in places if place.parent == each.plan.log_dir]
+            others = ", ".join(printable(place) for place in places if place not in here)
+            found = [Finding(Damage.DUPLICATE_PARTITION, place, f"{name} lies in {others} as well") for place in here]
+            where = Where(Flushed.YES, valid_after=False, replica=False, accept_loss=False, log_open=True, marker=False)
+            row = decide(Damage.DUPLICATE_PARTITION.subject, where)
+            verdicts = tuple(Verdict(finding, row.letter, row.decision.value) for finding in found)
+            each.plan = replace(each.plan, verdicts=each.plan.verdicts + verdicts)
+
+
+def is_in_use(log_dir: PurePath) -> bool:
+    """Tell whether somebody holds the lock; where that cannot be asked, it is not known, and not said."""
+    try:
+        return lock_state(log_dir) is not None
+    except EnvironmentFault:
+        return False
+
+
+def events_of(outcome: Outcome) -> Iterator[dict[str, object]]:
+    """Return the events that end the work on one directory, as they go out with --jsonl."""
+    plan = outcome.plan
+    if plan is not None:
+        for verdict in plan.all_verdicts():
+            yield {"event": "finding", "log_dir": str(plan.log_dir), **finding_document(verdict, plan.log_dir)}
+    told = outcome_document(outcome)
+    told.pop("findings", None)
+    yield {"event": "log_dir_finished", **told}
+
+
+def tell(console: Console, outcomes: Sequence[Outcome], text: Callable[[Outcome], str]) -> ExitStatus:
+    """Write outcomes for people or as events, and return the worst status."""
+    for outcome in outcomes:
+        if outcome.error is not None:
+            console.complain(str(outcome.error))
+            if outcome.hint:
+                console.complain(f"next: {outcome.hint}")
+        if console.jsonl:
+            for event in events_of(outcome):
+                console.event(event)
+        elif console.is_text:
+            console.say(text(outcome))
+    return worst(outcome.status for outcome in outcomes)
