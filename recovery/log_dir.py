@@ -12,7 +12,6 @@ from pathlib import PurePath
 from typing import Final
 
 from checkpoint.offsets import decode_offsets, encode_offsets
-
 from recovery.decide import Flushed, Where, decide
 from recovery.findings import Damage, Finding
 from recovery.inventory import owner_findings

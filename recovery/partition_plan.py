@@ -10,7 +10,6 @@ from typing import Final
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.leader_epoch import encode_epochs
-
 from recovery.decide import Decision, Flushed, Where, decide
 from recovery.derive import SideFiles, derive_epochs, derive_side_files
 from recovery.findings import Damage, Finding, Subject

@@ -47,6 +47,12 @@ _WILL: Final = {
     "tidy": "finished or set aside",
     "nothing": "",
 }
+_SEVERITY_WORDS: Final = {
+    Severity.NOTE: ("note", "notes"),
+    Severity.REPAIRABLE: ("repairable", "repairable"),
+    Severity.DAMAGE: ("damaged log", "damaged logs"),
+    Severity.BLOCKING: ("blocking", "blocking"),
+}
 _WORST_FIRST: Final = (
     ExitStatus.INTERRUPTED,
     ExitStatus.TERMINATED,
@@ -165,10 +171,9 @@ def _finding_row(verdict: Verdict, log_dir: PurePath) -> tuple[str, ...]:
     return kind.severity.value, partition, name, kind.value, said + (f" -> {will}" if will else "")
 
 
-def findings_text(plan: LogDirPlan, style: Style = plain) -> list[str]:
+def findings_text(verdicts: Iterable[Verdict], log_dir: PurePath, style: Style = plain) -> list[str]:
     """Return one line a finding: severity, partition, file and position, kind, what it means and what would be done."""
-    verdicts = list(plan.all_verdicts())
-    rows = [_finding_row(verdict, plan.log_dir) for verdict in verdicts]
+    rows = [_finding_row(verdict, log_dir) for verdict in verdicts]
     return list(_table(rows, [row[0] for row in rows], style))
 
 
@@ -179,8 +184,17 @@ def scanned_bytes(plan: LogDirPlan) -> int:
 
 def _severities(plan: LogDirPlan) -> str:
     found = Counter(finding.kind.severity for finding in plan.findings)
-    told = [f"{grouped(found[severity])} {severity.value}" for severity in reversed(Severity) if found[severity]]
+    told = [count(found[severity], *words) for severity, words in reversed(_SEVERITY_WORDS.items()) if found[severity]]
     return ", ".join(told) or "nothing found"
+
+
+def left_alone(plan: LogDirPlan) -> list[Verdict]:
+    """Return the findings that matter and that the plan does nothing about: held, stopped at, or past mending."""
+    return [
+        verdict
+        for verdict in plan.all_verdicts()
+        if verdict.decision in ("hold", "stop", "nothing") and verdict.finding.kind.severity is not Severity.NOTE
+    ]
 
 
 def summary_line(plan: LogDirPlan, style: Style = plain) -> str:
@@ -229,7 +243,8 @@ def verify_text(outcome: Outcome, style: Style = plain) -> str:
     """Return what `verify` says of one log directory."""
     lines = []
     if outcome.plan is not None:
-        lines = [summary_line(outcome.plan, style), *findings_text(outcome.plan, style)]
+        plan = outcome.plan
+        lines = [summary_line(plan, style), *findings_text(plan.all_verdicts(), plan.log_dir, style)]
     return "\n".join([*lines, *_tail(outcome)])
 
 
@@ -273,7 +288,13 @@ def _partition_lines(partition: RecoveryPlan, style: Style) -> list[str]:
     cut_paths = {(cut.path, cut.position) for cut in partition.cuts}
     rows = [_cut_line(cut) for cut in partition.cuts]
     rows += [_action_row(action) for action in partition.actions if not _told_by_cut(action, cut_paths)]
-    return ["  " + style(title, "title"), *("  " + line for line in _table(rows, ["damage"] * len(rows), plain))]
+    return ["  " + style(title, "title"), *("  " + line for line in _rows(rows))]
+
+
+def _rows(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Return the rows aligned, without colours."""
+    listed = list(rows)
+    return _table(listed, [""] * len(listed), plain)
 
 
 def _told_by_cut(action: Action, cuts: set[tuple[PurePath, int]]) -> bool:
@@ -283,9 +304,8 @@ def _told_by_cut(action: Action, cuts: set[tuple[PurePath, int]]) -> bool:
 
 
 def _group(title: str, actions: Sequence[Action], style: Style) -> list[str]:
-    rows = [_action_row(action) for action in actions]
-    lines = ["  " + line for line in _table(rows, [""] * len(rows), plain)]
-    return ["  " + style(title, "title"), *lines] if rows else []
+    lines = ["  " + line for line in _rows(_action_row(action) for action in actions)]
+    return ["  " + style(title, "title"), *lines] if lines else []
 
 
 def totals_text(plan: LogDirPlan) -> str:
@@ -315,7 +335,7 @@ def plan_text(outcome: Outcome, style: Style = plain) -> str:
         if partition.actions or partition.held:
             lines += _partition_lines(partition, style)
     lines += _group("last", plan.after, style)
-    lines += findings_text(plan, style)
+    lines += findings_text(left_alone(plan), plan.log_dir, style)
     return "\n".join([*lines, *_tail(outcome)])
 
 
@@ -328,8 +348,11 @@ def recover_text(outcome: Outcome, style: Style = plain) -> str:
     verdict = style(*word.get(outcome.status, (f"not recovered (exit status {outcome.status.value})", "damage")))
     lines = [f"{printable(plan.log_dir)}: {verdict}: {_done_text(outcome, plan)}"]
     if outcome.done is not None:
-        lines += [line for each in plan.partitions if each.cuts or each.held for line in _partition_lines(each, style)]
-    lines += findings_text(outcome.after or plan, style) if outcome.status is not ExitStatus.CLEAN else []
+        for each in plan.partitions:
+            title = ["  " + style(printable(each.directory.name), "title")] if each.cuts else []
+            lines += [*title, *("  " + line for line in _rows(_cut_line(cut) for cut in each.cuts))]
+    shown = outcome.after or plan
+    lines += findings_text(left_alone(shown), shown.log_dir, style)
     return "\n".join([*lines, *_tail(outcome)])
 
 
