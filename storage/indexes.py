@@ -151,8 +151,8 @@ def used_length(data: Data, kind: IndexKind, log_size: int | None = None) -> int
     """Return the bytes of the valid prefix of an index file that may be preallocated or hold stale entries.
 
     It ends before the first entry that does not rise above the one before it, and, in an offset index, before the
-    first whose position is not inside a `.log` of `log_size` bytes. An index of zero bytes only is empty, but for a time index
-    of one entry: a segment whose largest timestamp is 0 at its first offset has that one.
+    first whose position is not inside a `.log` of `log_size` bytes. An index of zero bytes only is empty,
+    but for a time index of one entry: a segment whose largest timestamp is 0 at its first offset has that one.
     """
     width = kind.value
     filled = _filled(data, width)
