@@ -233,7 +233,7 @@ fold_sets(struct fold *fold, const int64_t *magic, const int64_t *attributes, co
     for (size_t row = 0; row < count; row++) {
         fold->magics |= 1u << (magic[row] & 31);
         fold->codecs |= 1u << (attributes[row] & CODEC_BITS);
-        fold->records += magic[row] == 2 ? records[row] : 0;
+        fold->records = (int64_t)((uint64_t)fold->records + (uint64_t)(magic[row] == 2 ? records[row] : 0));
     }
 }
 

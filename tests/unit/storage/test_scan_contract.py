@@ -28,23 +28,6 @@ RESULTS = [
     *("gaps", "magics", "codecs", "has_producers", "digest", "index_overflow"),
     *("epoch_fall", "first_gap", "range_fault", "epochs"),
 ]
-    "batch_count",
-    "record_count",
-    "first_offset",
-    "next_offset",
-    "max_timestamp",
-    "max_timestamp_offset",
-    "gaps",
-    "magics",
-    "codecs",
-    "has_producers",
-    "digest",
-    "index_overflow",
-    "epoch_fall",
-    "first_gap",
-    "range_fault",
-    "epochs",
-]
 
 
 @pytest.fixture

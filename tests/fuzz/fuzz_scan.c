@@ -1,0 +1,139 @@
+/* Random and randomly damaged bytes through the loops of the C kernel, to be built with the sanitizers:
+
+     gcc -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -o /tmp/fuzz_scan tests/fuzz/fuzz_scan.c
+     /tmp/fuzz_scan [seconds] [seed]
+
+   Every window is an allocation of its exact size, so that one byte read beyond it is caught. It also checks what holds
+   whatever the bytes: sizes within bounds, a found batch accepted by the scanner, rows in order. */
+
+#include <stdio.h>
+#include <time.h>
+
+#include "../../storage/_fold.h"
+
+static uint64_t state;
+
+static uint64_t
+next_random(void)
+{
+    state += 0x9E3779B97F4A7C15u;
+    uint64_t z = state;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+static uint64_t
+below(uint64_t limit)
+{
+    return next_random() % limit;
+}
+
+static void
+require(int holds, const char *what)
+{
+    if (!holds) {
+        fprintf(stderr, "does not hold: %s\n", what);
+        abort();
+    }
+}
+
+/* Write a batch of any magic, mostly sound, to `p`, of which `room` bytes are free; return its size, 0 without room. */
+static size_t
+make_batch(uint8_t *p, size_t room, int64_t base)
+{
+    static const uint8_t likely[] = {0, 0, 0, 1, 2, 2, 4, 0x7F, 0x80, 0xFF, 12, 16};
+    const int magic = below(20) ? (below(4) ? 2 : (int)below(2)) : (int)below(256);
+    const size_t least = magic < 2 ? LEGACY_LEAST : V2_HEADER, size = least + below(below(4) ? 40 : 3000);
+    if (size > room)
+        return 0;
+    for (size_t n = 0; n < size; n++)
+        p[n] = below(3) ? likely[below(sizeof likely)] : (uint8_t)next_random();
+    store_be(p, (uint64_t)base, 8);
+    store_be(p + 8, size - 12, 4);
+    store_be(p + 12, below(3) ? 4 : below(6), 4);
+    p[16] = (uint8_t)magic;
+    if (magic >= 2) {
+        store_be(p + 21, below(2) ? 0x30 : below(256), 2);
+        store_be(p + 23, below(8), 4);
+        store_be(p + 43, below(3) ? below(40) : UINT64_MAX, 8);
+        store_be(p + 57, below(4), 4);
+        store_be(p + 17, crc32c(0, p + 21, size - 21), 4);
+    }
+    else
+        store_be(p + 12, crc32_ieee(0, p + 16, size - 16), 4);
+    return size;
+}
+
+static uint8_t *
+make_window(size_t *size)
+{
+    const size_t room = below(2) ? below(300) : below(20000);
+    uint8_t *const whole = malloc(room + 1);
+    size_t used = 0;
+    int64_t base = below(8) ? (int64_t)below(1000) : (int64_t)next_random();
+    for (size_t made; (made = make_batch(whole + used, room - used, base)) != 0; used += made)
+        base = (int64_t)((uint64_t)base + 8 + below(3));
+    for (uint64_t n = below(5); n > 0 && used > 0; n--)
+        whole[below(4) ? below(used) : below(used < 61 ? used : 61)] ^= (uint8_t)(1u << below(8));
+    *size = below(2) ? used : below(used + 1);
+    uint8_t *const window = malloc(*size ? *size : 1);
+    memcpy(window, whole, *size);
+    free(whole);
+    return window;
+}
+
+static void
+fold_rows(const int64_t *block, size_t capacity, size_t count)
+{
+    struct fold fold;
+    uint8_t entry[TIME_ENTRY];
+    fold_init(&fold, (int64_t)below(100), (int64_t)below(5000), (int64_t)below(500), below(2) ? below(20) : 200000);
+    for (int n = 0; n < 3; n++)
+        require(fold_add(&fold, block, capacity, count) == 0, "memory for the fold");
+    time_entry(&fold, entry);
+    require(fold.offsets.size <= 500 && fold.times.size <= 500, "indexes stay within their limit");
+    require(fold.event_count <= fold.event_limit || fold.events_overflowed, "events stay within their limit");
+    fold_free(&fold);
+}
+
+static void
+one_round(void)
+{
+    size_t size;
+    uint8_t *const window = make_window(&size);
+    const size_t capacity = 1 + below(200);
+    int64_t *const block = malloc(capacity * COLUMNS * sizeof *block);
+    for (size_t n = 0; n < capacity * COLUMNS; n++)
+        block[n] = below(2) ? (int64_t)next_random() : (int64_t)below(5);
+    fold_rows(block, capacity, below(capacity + 1));
+    const int64_t lowest = (int64_t)below(500);
+    walk_headers(window, size, block, capacity, (int64_t)below(1000), below(2) ? lowest : INT64_MIN);
+    const struct scanned scanned = scan_batches(window, size, block, capacity, (int64_t)below(1000), lowest);
+    require(scanned.size <= size && scanned.count <= capacity, "the scan stays within its bounds");
+    fold_rows(block, capacity, scanned.count);
+    const int64_t found = find_batch(window, size, below(size + 2), lowest, INT64_MAX);
+    require(found < (int64_t)size || size == 0, "a batch is found within the window");
+    if (found >= 0)
+        require(scan_batches(window + found, size - (size_t)found, block, 1, 0, lowest).count == 1, "a found batch is sound");
+    const int64_t fault = check_records(window, size, (int64_t)below(6) - 1);
+    require(fault >= -1 && fault <= (int64_t)size, "a fault lies within the payload");
+    free(block);
+    free(window);
+}
+
+int
+main(int argc, char **argv)
+{
+    const time_t end = time(NULL) + (argc > 1 ? atoi(argv[1]) : 10);
+    const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL);
+    unsigned long rounds = 0;
+    crc_init();
+    printf("seed %llu\n", (unsigned long long)seed);
+    for (state = seed; time(NULL) < end; rounds++) {
+        crc_choose(rounds % 3 == 0);
+        one_round();
+    }
+    printf("%lu rounds, nothing found\n", rounds);
+    return 0;
+}
