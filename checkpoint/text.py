@@ -21,6 +21,7 @@ _WHITE_SPACE: Final = re.compile(r"[ \t\n\v\f\r]+")
 _QUOTED: Final = 60
 
 T = TypeVar("T")
+Parse = Callable[[bytes], T]
 
 
 def decode_text(data: bytes) -> str:
@@ -103,7 +104,7 @@ def _number(number: int | None, text: str) -> int:
     return number
 
 
-def read(fs: ReadFs, path: PurePath, limit: int, parse: Callable[[bytes], T]) -> T:
+def read(fs: ReadFs, path: PurePath, limit: int, parse: Parse[T]) -> T:
     """Return what `parse` makes of a file of at most `limit` bytes; what it raises is given the path.
 
     Raises `FileVanished` if there is no such file, `ReadFault` if it cannot be read or is larger.

@@ -1,0 +1,66 @@
+"""Java properties text, as `java.util.Properties` loads it.
+
+A parser of our own: the packaged one takes longer to import than all the checkpoints of a broker take to read, and
+start-up is part of a broker's downtime.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from checkpoint.text import quoted
+from storage.errors import CheckpointCorrupt
+
+_LINE_END: Final = re.compile(r"\r\n|\n|\r")
+_BLANKS: Final = " \t\f"
+# A backslash takes the next character with it, so a separator behind one belongs to the key.
+_KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+_SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def decode_properties(data: bytes) -> dict[str, str]:
+    """Return the properties of a file; the last of two equal keys counts.
+
+    The bytes are ISO-8859-1. Raises `CheckpointCorrupt` for a malformed unicode escape, as Java does; there is nothing
+    else that could be wrong.
+    """
+    found = {}
+    for line in _logical_lines(data.decode("iso-8859-1")):
+        key = _KEY.match(line)
+        assert key is not None, "an empty key matches"
+        separator = _SEPARATOR.match(line, key.end())
+        assert separator is not None, "no separator matches"
+        found[_unescape(key[0])] = _unescape(line[separator.end() :])
+    return found
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Return the lines without comments and blank ones, those that end in a backslash joined with the next."""
+    lines: list[str] = []
+    parts: list[str] = []
+    for natural in _LINE_END.split(text):
+        line = natural.lstrip(_BLANKS)
+        if not parts and (not line or line[0] in "#!"):
+            continue
+        goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        parts.append(line[:-1] if goes_on else line)
+        if not goes_on:
+            lines.append("".join(parts))
+            parts = []
+    if parts:
+        lines.append("".join(parts))
+    return [line for line in lines if line]
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(_escaped, text) if "\\" in text else text
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = found[1]
+    if code == "u":
+        raise CheckpointCorrupt(f"malformed unicode escape in {quoted(found.string)}")
+    return chr(int(code[1:], 16)) if len(code) > 1 else _CONTROLS.get(code, code)
