@@ -66,9 +66,14 @@ class Console:
         """Write the one JSON document of this run."""
         self._write(encoder.dumps(told, indent=2) + "\n")
 
+    def line(self, told: Mapping[str, Any]) -> None:
+        """Write one line of JSON."""
+        self._write(encoder.dumps(told, separators=(",", ":")) + "\n")
+
     def event(self, told: Mapping[str, Any]) -> None:
         """Write one line of JSON, at once."""
-        self._write(encoder.dumps(told, separators=(",", ":")) + "\n", flush=True)
+        self.line(told)
+        self._write("", flush=True)
 
     def complain(self, text: str) -> None:
         """Write an error or a warning, behind the results so far."""

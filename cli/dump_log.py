@@ -23,11 +23,16 @@ _HEADER_BYTES: Final = HEADER_V2.size
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch by its header, at `position` of the file; `is_sound`: its checksum holds and its magic is known."""
+    """One batch by its header, at `position` of the file."""
 
     position: int
     header: BatchHeader
-    is_sound: bool
+    checksum_holds: bool
+
+    @property
+    def is_sound(self) -> bool:
+        """Its checksum holds, and its magic is known."""
+        return self.checksum_holds and self.header.magic <= 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ class Window:
 def walk(file: ReadFile, size: int) -> Iterator[Batch | Fault]:
     """Yield every batch of the file and whatever lies between them, from its beginning to its end.
 
-    The window is not moved between two items, so whoever takes a batch may read it anew.
+    Of damage that hides where the next batch begins, all bytes up to the next sound batch are one fault.
     """
     window, position, next_offset = Window(file, size), 0, 0
     while position < size:
@@ -92,7 +97,7 @@ def walk(file: ReadFile, size: int) -> Iterator[Batch | Fault]:
             yield rest
             position += rest.size or size
             continue
-        if found.header.magic <= 2 and found.is_sound:
+        if found.is_sound:
             if found.header.base_offset < next_offset or found.header.last_offset < found.header.base_offset:
                 yield Fault(position, found.header.size, f"offsets do not follow {next_offset - 1}, the last before")
             next_offset = max(next_offset, found.header.last_offset + 1)
@@ -110,7 +115,7 @@ def _batch_at(window: Window, position: int) -> Batch | Fault:
         return Fault(position, None, fault.reason)
     if header.size > left:
         return Fault(position, None, f"the size field says {header.size} bytes, {left} are left")
-    return Batch(position, header, header.magic <= 2 and window.checksum(position, header) == header.crc)
+    return Batch(position, header, window.checksum(position, header) == header.crc)
 
 
 def _bounded(file: ReadFile, size: int, fault: Fault, next_offset: int) -> Fault:

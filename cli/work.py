@@ -19,7 +19,7 @@ from cli.targets import Target, TargetKind, distinct, find_target
 from recovery.decide import Flushed, Where, decide
 from recovery.findings import Damage, Finding
 from recovery.plan import LogDirPlan, PlanOptions, Verdict
-from recovery.report import Outcome, finding_document, outcome_document, worst
+from recovery.report import Outcome, finding_document, outcome_document, root_of, worst
 from recovery.survey import Planned, find_duplicates, plan_log_dir, plan_partition_dir
 from storage.errors import EnvironmentFault, ExitStatus, LogmendError, printable
 from storage.fs import ReadFs, lock_state
@@ -115,7 +115,7 @@ def events_of(outcome: Outcome) -> Iterator[dict[str, object]]:
     plan = outcome.plan
     if plan is not None:
         for verdict in plan.all_verdicts():
-            yield {"event": "finding", "log_dir": str(plan.log_dir), **finding_document(verdict, plan.log_dir)}
+            yield {"event": "finding", "log_dir": str(plan.log_dir), **finding_document(verdict, root_of(plan))}
     told = outcome_document(outcome)
     told.pop("findings", None)
     yield {"event": "log_dir_finished", **told}

@@ -73,7 +73,8 @@ class Outcome:
     """What came of one of the things that a command was to work on.
 
     `in_use`: somebody held the lock while we only read. `done` and `bytes_quarantined` count what was carried out, None
-    where nothing was meant to be. `after` is the plan of the second look. `error` is what ended it early.
+    where nothing was meant to be. `after` is the plan of the second look. `findings` are those of a single file, which
+    has no plan. `error` is what ended it early.
     """
 
     path: PurePath
@@ -83,6 +84,7 @@ class Outcome:
     done: int | None = None
     bytes_quarantined: int = 0
     after: LogDirPlan | None = None
+    findings: tuple[Finding, ...] | None = None
     error: LogmendError | None = None
     hint: str = ""
 
@@ -212,8 +214,15 @@ def command(*words: object) -> str:
     return " ".join(shlex.quote(printable(word)) for word in ("logmend", *words))
 
 
-def next_command(outcome: Outcome) -> str:
-    """Return what to try next, empty if nothing needs to be."""
+def root_of(plan: LogDirPlan) -> PurePath:
+    """Return the log directory of a plan, also where it was made for one partition's directory alone."""
+    if any(partition.directory == plan.log_dir for partition in plan.partitions):
+        return plan.log_dir.parent
+    return plan.log_dir
+
+
+def next_command(outcome: Outcome, before: str = "plan") -> str:
+    """Return what to try next, empty if nothing needs to be; `before` is the command that comes before recovering."""
     if outcome.hint:
         return outcome.hint
     plan = outcome.after or outcome.plan
@@ -223,19 +232,22 @@ def next_command(outcome: Outcome) -> str:
         return "a newer logmend may know this format; nothing was or will be cut because of it"
     if plan.status is ExitStatus.ENVIRONMENT:
         return "see what the kernel says of this disk (dmesg); nothing was or will be cut because of it"
+    log_dir = root_of(plan)
+    if outcome.in_use:
+        return f"stop the broker, then {command('recover', log_dir)}"
     if not plan.is_empty:
-        return command("recover", "--dry-run", outcome.path) + " shows what would be done; without --dry-run it is done"
+        return command(before, log_dir)
     if plan.is_held:
-        return command("recover", "--accept-loss", outcome.path) + " cuts what is held, keeping a copy"
+        return command("recover", "--accept-loss", log_dir) + " cuts what is held in a log, keeping a copy"
     return ""
 
 
-def _tail(outcome: Outcome) -> list[str]:
+def _tail(outcome: Outcome, before: str = "recover") -> list[str]:
     """Return the closing lines; an error is told on another stream, with its own advice."""
     lines = []
     if outcome.in_use:
         lines.append("  its .lock is held: a broker may change files while they are read, and a torn tail may be none")
-    step = "" if outcome.error is not None else next_command(outcome)
+    step = "" if outcome.error is not None else next_command(outcome, before)
     return [*lines, f"next: {step}"] if step else lines
 
 
@@ -244,8 +256,17 @@ def verify_text(outcome: Outcome, style: Style = plain) -> str:
     lines = []
     if outcome.plan is not None:
         plan = outcome.plan
-        lines = [summary_line(plan, style), *findings_text(plan.all_verdicts(), plan.log_dir, style)]
-    return "\n".join([*lines, *_tail(outcome)])
+        lines = [summary_line(plan, style), *findings_text(plan.all_verdicts(), root_of(plan), style)]
+    if outcome.findings is not None:
+        lines = _file_lines(outcome.path, outcome.findings, outcome.status, style)
+    return "\n".join([*lines, *_tail(outcome, "plan")])
+
+
+def _file_lines(path: PurePath, findings: Sequence[Finding], status: ExitStatus, style: Style) -> list[str]:
+    verdict = style("clean", "good") if status is ExitStatus.CLEAN else style("not clean", "damage")
+    verdicts = [Verdict(finding, "", "nothing") for finding in findings]
+    told = count(len(findings), "finding") if findings else "nothing found"
+    return [f"{printable(path)}: {verdict}: {told}", *findings_text(verdicts, path.parent.parent, style)]
 
 
 def _cut_line(cut: Cut) -> tuple[str, str, str]:
@@ -288,10 +309,10 @@ def _partition_lines(partition: RecoveryPlan, style: Style) -> list[str]:
     cut_paths = {(cut.path, cut.position) for cut in partition.cuts}
     rows = [_cut_line(cut) for cut in partition.cuts]
     rows += [_action_row(action) for action in partition.actions if not _told_by_cut(action, cut_paths)]
-    return ["  " + style(title, "title"), *("  " + line for line in _rows(rows))]
+    return ["  " + style(title, "title"), *("  " + line for line in rows_text(rows))]
 
 
-def _rows(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+def rows_text(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     """Return the rows aligned, without colours."""
     listed = list(rows)
     return _table(listed, [""] * len(listed), plain)
@@ -304,7 +325,7 @@ def _told_by_cut(action: Action, cuts: set[tuple[PurePath, int]]) -> bool:
 
 
 def _group(title: str, actions: Sequence[Action], style: Style) -> list[str]:
-    lines = ["  " + line for line in _rows(_action_row(action) for action in actions)]
+    lines = ["  " + line for line in rows_text(_action_row(action) for action in actions)]
     return ["  " + style(title, "title"), *lines] if lines else []
 
 
@@ -335,7 +356,7 @@ def plan_text(outcome: Outcome, style: Style = plain) -> str:
         if partition.actions or partition.held:
             lines += _partition_lines(partition, style)
     lines += _group("last", plan.after, style)
-    lines += findings_text(left_alone(plan), plan.log_dir, style)
+    lines += findings_text(left_alone(plan), root_of(plan), style)
     return "\n".join([*lines, *_tail(outcome)])
 
 
@@ -350,9 +371,9 @@ def recover_text(outcome: Outcome, style: Style = plain) -> str:
     if outcome.done is not None:
         for each in plan.partitions:
             title = ["  " + style(printable(each.directory.name), "title")] if each.cuts else []
-            lines += [*title, *("  " + line for line in _rows(_cut_line(cut) for cut in each.cuts))]
+            lines += [*title, *("  " + line for line in rows_text(_cut_line(cut) for cut in each.cuts))]
     shown = outcome.after or plan
-    lines += findings_text(left_alone(shown), shown.log_dir, style)
+    lines += findings_text(left_alone(shown), root_of(shown), style)
     return "\n".join([*lines, *_tail(outcome)])
 
 
@@ -409,11 +430,14 @@ def outcome_document(outcome: Outcome, *, with_plan: bool = False) -> dict[str, 
             "is_empty": plan.is_empty,
             "partitions": len(plan.partitions),
             "scanned_bytes": scanned_bytes(plan),
-            "findings": [finding_document(verdict, plan.log_dir) for verdict in plan.all_verdicts()],
+            "findings": [finding_document(verdict, root_of(plan)) for verdict in plan.all_verdicts()],
             "held": sorted(each.directory.name for each in shown.partitions if each.held),
         }
         if with_plan:
             told["plan"] = to_plain(plan)
+    if outcome.findings is not None:
+        verdicts = [Verdict(finding, "", "nothing") for finding in outcome.findings]
+        told["findings"] = [finding_document(verdict, outcome.path.parent.parent) for verdict in verdicts]
     if outcome.done is not None:
         told |= {"actions_done": outcome.done, "bytes_quarantined": outcome.bytes_quarantined}
     return told
