@@ -61,7 +61,10 @@ def decompress_stream(codec: int, payload: memoryview, *, magic: int) -> Iterato
     """
     try:
         for chunk in _decompressor(codec, magic)(payload):
-            yield from (bytes(piece) for piece in pieces_of(memoryview(chunk)))
+            if 0 < len(chunk) <= CHUNK_BYTES:
+                yield bytes(chunk)
+            else:
+                yield from map(bytes, pieces_of(memoryview(chunk)))
     except ImportError as absent:
         raise _not_installed(codec, absent) from None
 

@@ -30,6 +30,8 @@ def decode_frame(payload: memoryview, *, magic: int) -> Iterator[memoryview]:
     The header checksum is not looked at in wrappers of `magic` 0, of which old brokers summed too many bytes. Not
     verified: content size and content checksum. Whatever follows the frame is ignored. Raises `BatchCorrupt`.
     """
+    from cramjam import DecompressionError, lz4  # noqa: PLC0415 (costs every start, needed for few logs)
+
     flags, block_bytes, position = _parse_descriptor(payload, magic)
     buffer = memoryview(bytearray(block_bytes))
     while True:
@@ -47,9 +49,13 @@ def decode_frame(payload: memoryview, *, magic: int) -> Iterator[memoryview]:
             if _read_u32(payload, position) != xxhash32(block):
                 raise BatchCorrupt("LZ4: block checksum")
             position += 4
-        plain = block if field & _STORED else buffer[: _decompress_block(block, buffer)]
-        if plain:
-            yield plain
+        if field & _STORED:
+            yield block
+            continue
+        try:
+            yield buffer[: lz4.decompress_block_into(block, buffer)]
+        except DecompressionError as fault:
+            raise BatchCorrupt(f"LZ4: {fault}") from None
     if flags & _CONTENT_SUM:
         _read_u32(payload, position)
 
@@ -98,15 +104,6 @@ def _read_u32(payload: memoryview, position: int) -> int:
     if len(payload) - position < _U32.size:
         raise BatchCorrupt("LZ4: ends before its end mark")
     return int(_U32.unpack_from(payload, position)[0])
-
-
-def _decompress_block(block: memoryview, buffer: memoryview) -> int:
-    from cramjam import DecompressionError, lz4  # noqa: PLC0415 (costs every start, needed for few logs)
-
-    try:
-        return int(lz4.decompress_block_into(block, buffer))
-    except DecompressionError as fault:
-        raise BatchCorrupt(f"LZ4: {fault}") from None
 
 
 _PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393

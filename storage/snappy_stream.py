@@ -7,6 +7,7 @@ SnappyInputStream and SnappyCodec.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Final
 
 from storage.errors import BatchCorrupt, UnsupportedFormat
@@ -33,8 +34,10 @@ def decode_stream(payload: memoryview, *, limit: int) -> Iterator[bytearray]:
     ignored. Raises `BatchCorrupt`, and `UnsupportedFormat` for a block that makes more than `limit` bytes, before
     anything of that size is allocated.
     """
+    import cramjam  # noqa: PLC0415 (costs every start, needed for few logs)
+
     if len(payload) < STREAM_HEADER.size or bytes(payload[: len(_MAGIC)]) != _MAGIC:
-        yield _decompress_block(payload, limit)
+        yield _decompress_block(cramjam, payload, limit)
         return
     position = STREAM_HEADER.size
     while len(payload) - position >= _SIZE_FIELD:
@@ -48,7 +51,7 @@ def decode_stream(payload: memoryview, *, limit: int) -> Iterator[bytearray]:
         size = int.from_bytes(field, "big", signed=True)
         if not 0 <= size <= len(payload) - position:
             raise BatchCorrupt(f"snappy: block of {size} bytes, {len(payload) - position} are left")
-        yield _decompress_block(payload[position : position + size], limit)
+        yield _decompress_block(cramjam, payload[position : position + size], limit)
         position += size
 
 
@@ -62,17 +65,15 @@ def encode_stream(data: bytes) -> Iterator[bytes]:
         yield len(block).to_bytes(_SIZE_FIELD, "big") + block
 
 
-def _decompress_block(block: memoryview, limit: int) -> bytearray:
-    from cramjam import DecompressionError, snappy  # noqa: PLC0415 (costs every start, needed for few logs)
-
+def _decompress_block(cramjam: ModuleType, block: memoryview, limit: int) -> bytearray:
     try:
-        size = snappy.decompress_raw_len(block)
+        size = cramjam.snappy.decompress_raw_len(block)
         if size > _MOST_RATIO * len(block):
             raise BatchCorrupt(f"snappy: block of {len(block)} bytes cannot make {size}")
         if size > limit:
             raise UnsupportedFormat(f"snappy: one block makes {size} bytes, more than {limit}")
         plain = bytearray(size)
-        snappy.decompress_raw_into(block, plain)
-    except DecompressionError as fault:
+        cramjam.snappy.decompress_raw_into(block, plain)
+    except cramjam.DecompressionError as fault:
         raise BatchCorrupt(str(fault)) from None
     return plain
