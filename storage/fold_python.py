@@ -240,25 +240,35 @@ class _Producers:
         columns = (rows.base_offset, rows.last_offset, rows.attributes, rows.max_timestamp, rows.producer_id,
                    rows.producer_epoch, rows.base_sequence, rows.control)  # fmt: skip
         any_found = False
+        known = self._runs.get
         for event in zip(*(column[:count].tolist() for column in columns), strict=True):
-            if event[4] > -1:
-                any_found = True
-                if not self.overflowed:
-                    self._add_event(event)
+            if event[4] < 0:
+                continue
+            any_found = True
+            run = known(event[4])
+            if (
+                run is not None
+                and run.held is not None
+                and run.epoch == event[5]
+                and run.transactional == event[2] & _TRANSACTIONAL
+                and event[7] == CONTROL_NONE
+            ):
+                run.held = event
+            elif not self.overflowed:
+                self._add_event(event, run)
         return any_found
 
     def events(self) -> list[Event]:
         held = [run.held for run in self._runs.values() if run.held is not None]
         return self._out + sorted(held)
 
-    def _add_event(self, event: Event) -> None:
-        run = self._runs.get(event[4])
+    def _add_event(self, event: Event, run: _Run | None) -> None:
+        """Add one event to those kept: whatever is not just a newer last batch of its run."""
         is_data = event[7] == CONTROL_NONE
+        self._count += 1
         if run is not None and is_data and run.epoch == event[5] and run.transactional == event[2] & _TRANSACTIONAL:
-            self._count += run.held is None
             run.held = event
         else:
-            self._count += 1
             if run is not None and run.held is not None:
                 self._out.append(run.held)
             self._out.append(event)
@@ -268,4 +278,5 @@ class _Producers:
                 self._runs.pop(event[4], None)
         if self._count > self._limit:
             self.overflowed = True
-            self._out, self._runs = [], {}
+            self._out.clear()
+            self._runs.clear()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import struct
-from array import array
 from collections.abc import Callable
 from typing import Final
 from zlib import crc32
@@ -53,6 +52,7 @@ _LEGACY: Final = struct.Struct(
 )
 _CONTROL_BIT: Final = 0x20
 _CODEC_BITS: Final = 0x07
+_STORED: Final = 256
 
 
 def crc_name() -> str:
@@ -139,9 +139,15 @@ def _scan(
 
 
 def _store(rows: BatchRows, found: list[tuple[int, ...]]) -> None:
-    numbers = rows.block.cast("q")
-    for first, values in zip(range(0, len(numbers), rows.capacity), zip(*found, strict=True), strict=False):
-        numbers[first : first + len(found)] = memoryview(array("q", values))
+    """Write what was found into the columns, in pieces small enough that turning rows into columns stays in cache."""
+    row_bytes, column_bytes = 8, 8 * rows.capacity
+    for first in range(0, len(found), _STORED):
+        piece = found[first : first + _STORED]
+        pack_into = struct.Struct(f"{len(piece)}q").pack_into
+        place = row_bytes * first
+        for values in zip(*piece, strict=True):
+            pack_into(rows.block, place, *values)
+            place += column_bytes
 
 
 def _judge(window: memoryview, place: int, sum_of: Callable[..., int] | None) -> Stop:

@@ -170,11 +170,11 @@ def test_offsets_at_the_ends_of_their_type_are_judged_alike() -> None:
 def test_the_next_sound_batch_is_found_at_the_same_place(seed: int) -> None:
     chance = random.Random(seed)
     found = 0
-    for _ in range(150):
-        log, starts = random_log(chance, chance.randrange(1, 12))
+    for _ in range(400):
+        log, starts = random_log(chance, chance.randrange(1, 6))
         window = memoryview(chance.randbytes(chance.randrange(90)) + damage(chance, log, starts))
         start = chance.randrange(-1, len(window) + 2)
-        lowest = chance.choice([0, -(2**70), 2**31, chance.randrange(2**32), 2**62])
+        lowest = chance.choice([0, 0, -(2**70), 2**31 - 10, chance.randrange(2**32), 2**62])
         highest = lowest + chance.choice([0, 2**31 - 1, 2**63, -1])
         place = scan_python.find_batch(window, start, lowest=lowest, highest=highest)
         assert native.find_batch(window, start, lowest=lowest, highest=highest) == place
