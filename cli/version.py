@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import sys
 from typing import Any, Final
 
 NAME: Final = "logmend"
@@ -28,7 +28,7 @@ def facts() -> dict[str, Any]:
         "schema_version": 1,
         "document": "version",
         "logmend": version(),
-        "python": platform.python_version(),
+        "python": ".".join(map(str, sys.version_info[:3])),
         "kernel": kernel_name(),
         "crc": crc_name(),
     }
