@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from checkpoint.leader_epoch import EpochStart, assign, truncate_from_end, truncate_from_start
-
 from recovery.verify import SegmentReport
 from storage.errors import BatchCorrupt
 from storage.fs import ReadFs
@@ -126,10 +125,11 @@ def _agreeing(entries: list[EpochStart], first: int, reports: Sequence[SegmentRe
     seen = {epoch: offset for report in reversed(reports) for epoch, offset in reversed(report.epochs)}
     ranges = _epoch_ranges(reports)
     kept: list[EpochStart] = []
-    for entry in entries:
+    for number, entry in enumerate(entries):
         offset = int(entry.start_offset)
         actual = _epoch_at(ranges, offset)
-        misplaced = entry.epoch in seen and offset >= first and offset > seen[entry.epoch]
+        # The first entry follows the log start offset upwards, of which the checkpoint may have been lost.
+        misplaced = number > 0 and entry.epoch in seen and offset >= first and offset > seen[entry.epoch]
         if offset >= first and (misplaced or (actual is not None and actual < entry.epoch)):
             break
         kept.append(entry)

@@ -88,7 +88,9 @@ class Damage(Enum):
     LOG_START_ABOVE_END = "log_start_above_end"
     METADATA_CORRUPT = "metadata_corrupt"
     METADATA_MISSING = "metadata_missing"
+    METADATA_LOST = "metadata_lost"
     METADATA_SNAPSHOT_CORRUPT = "metadata_snapshot_corrupt"
+    PROPERTIES_CORRUPT = "properties_corrupt"
     # names, kinds, owners
     ORPHAN_INDEX = "orphan_index"
     LEFTOVER_SWAP = "leftover_swap"
@@ -134,9 +136,10 @@ def _subject(kind: Damage) -> Subject:
         Damage.FUTURE_TIMESTAMP: Subject.NONE,
         Damage.LOG_MISSING: Subject.NONE,
         Damage.ODD_NAME: Subject.NONE,
-        Damage.METADATA_MISSING: Subject.NONE,
+        Damage.METADATA_MISSING: Subject.SIDE,
+        Damage.METADATA_LOST: Subject.BLOCKER,
         Damage.METADATA_SNAPSHOT_CORRUPT: Subject.BLOCKER,
-        Damage.METADATA_CORRUPT: Subject.BLOCKER,
+        Damage.METADATA_CORRUPT: Subject.SIDE,
         Damage.INDEX_OVERFULL: Subject.BLOCKER,
         Damage.LOG_START_ABOVE_END: Subject.CHECKPOINT,
         Damage.RECORD_UNDECODABLE: Subject.NONE,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final
 
+from checkpoint.markers import META_PROPERTIES, decode_meta_properties
 from checkpoint.offsets import decode_offsets, encode_offsets
 from recovery.decide import Flushed, Where, decide
 from recovery.findings import Damage, Finding
@@ -29,6 +30,7 @@ from recovery.plan import (
     TruncateTo,
     Verdict,
 )
+from recovery.topic_ids import TopicIds
 from storage.errors import CorruptData, ReadFault, UnsupportedFormat
 from storage.fs import FileKind, FileStat, ReadFs, read_all
 from storage.names import (
@@ -67,6 +69,9 @@ class LogDirState:
     partitions: list[DirectoryName] = field(default_factory=list)
     checkpoints: dict[str, dict[TopicPartition, Offset] | None] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    topic_ids: TopicIds | None = None
+    marker_goes: bool = False
+    """The marker is there, but something has to be changed that it vouches for, so the next start is an unclean one."""
 
     @property
     def marker(self) -> bool:
@@ -82,10 +87,21 @@ class LogDirState:
         starts = self.checkpoints.get(LOG_STARTS) or {}
         start = int(starts.get(directory.partition, 0))
         clean = self.marker and not metadata
-        return Points(None if metadata else point, max(start, 0), clean=clean, marker=self.marker, metadata=metadata)
+        return Points(
+            recovery_point=None if metadata else point,
+            log_start=max(start, 0),
+            clean=clean and not self.marker_goes,
+            flushed=clean,
+            marker=self.marker,
+            metadata=metadata,
+            topic=directory.partition.topic,
+            topic_ids=self.topic_ids,
+        )
 
 
-def read_log_dir(fs: ReadFs, log_dir: PurePath, user: int | None, only: str | None = None) -> LogDirState:
+def read_log_dir(
+    fs: ReadFs, log_dir: PurePath, user: int | None, only: str | None = None, metadata_dir: PurePath | None = None
+) -> LogDirState:
     """List the top of a log directory and read its checkpoints.
 
     With `only` no more is looked at than the directory of that name needs. Raises `ReadFault` if it cannot be listed.
@@ -97,7 +113,25 @@ def read_log_dir(fs: ReadFs, log_dir: PurePath, user: int | None, only: str | No
             _sort_in(state, name, stat, owner)
     for name in _CHECKPOINTS:
         state.checkpoints[name] = _read_checkpoint(fs, state, name)
+    if _is_kraft(fs, state):
+        places = [log_dir] if metadata_dir is None else [log_dir, metadata_dir]
+        state.topic_ids = TopicIds(fs, places)
     return state
+
+
+def _is_kraft(fs: ReadFs, state: LogDirState) -> bool:
+    path = state.log_dir / META_PROPERTIES
+    if META_PROPERTIES not in state.entries:
+        return False
+    try:
+        return decode_meta_properties(read_all(fs, path, SMALL_FILE_LIMIT)).version == 1
+    except UnsupportedFormat as error:
+        state.findings.append(Finding(Damage.UNSUPPORTED, path, error.reason))
+    except CorruptData as error:
+        state.findings.append(Finding(Damage.PROPERTIES_CORRUPT, path, f"{error.reason}: a broker refuses to start"))
+    except ReadFault as fault:
+        state.findings.append(Finding(Damage.READ_ERROR, path, str(fault)))
+    return False
 
 
 def _sort_in(state: LogDirState, name: str, stat: FileStat, owner: int) -> None:

@@ -16,6 +16,7 @@ from recovery.findings import Damage, Finding, Subject
 from recovery.index_checks import load_checked
 from recovery.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
 from recovery.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlanOptions
+from recovery.topic_ids import TopicIds
 from recovery.verify import (
     Depth,
     Progress,
@@ -40,16 +41,20 @@ _SWAP: Final = ".swap"
 class Points:
     """What the checkpoints of the log directory say of one partition.
 
-    `recovery_point` is None where the checkpoint itself is lost; 0 where it has no entry. `clean`: the log directory
-    has the clean shutdown marker, and this log is not one that is always recovered.
+    `recovery_point` is None where the checkpoint itself is lost; 0 where it has no entry. `clean`: the next start of a
+    broker will take this log for cleanly shut down; `flushed`: it was, so all of it is durable.
     """
 
     recovery_point: int | None
     log_start: int
     clean: bool
+    flushed: bool
     marker: bool
     metadata: bool = False
     """It is the KRaft metadata log."""
+    topic: str = ""
+    topic_ids: TopicIds | None = None
+    """Of a KRaft broker, whose partitions must each have a topic id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +186,10 @@ class Survey:
         if self.derive_from >= len(segments):
             return
         base = segments[self.derive_from].base_offset
+        log_start = max(self.points.log_start, segments[0].base_offset)
         self.state = ProducerState(map_end_offset=Offset(segments[0].base_offset))
         start = 0
-        for offset in sorted((o for o in self.resolved.snapshots if o <= base), reverse=True):
+        for offset in sorted((o for o in self.resolved.snapshots if log_start < o <= base), reverse=True):
             state = self._read_snapshot(offset)
             if state is not None:
                 self.state = state

@@ -10,6 +10,7 @@ from typing import Final
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.leader_epoch import encode_epochs
+from checkpoint.markers import PARTITION_METADATA, decode_partition_metadata, encode_partition_metadata
 from recovery.decide import Decision, Flushed, Where, decide
 from recovery.derive import SideFiles, derive_epochs, derive_side_files
 from recovery.findings import Damage, Finding, Subject
@@ -125,6 +126,7 @@ class _Planner:
         self.repair_indexes()
         self.repair_side_files(side)
         self.repair_epochs()
+        self.repair_partition_metadata()
         return self.finish()
 
     def still_counts(self, finding: Finding) -> bool:
@@ -162,7 +164,7 @@ class _Planner:
 
     def flushed(self, number: int, next_offset: int) -> Flushed:
         points = self.survey.points
-        if points.clean:
+        if points.flushed:
             return Flushed.YES
         if points.recovery_point is None:
             return Flushed.UNKNOWN
@@ -394,6 +396,28 @@ class _Planner:
             evidence = f"{len(known)} epochs there, {len(wanted)} after holding them against log and log end {log_end}"
             self.judge(Finding(Damage.EPOCHS_DIFFER, path, evidence))
         self.replace(path, encode_epochs(wanted), Damage.EPOCHS_DIFFER.value)
+
+    def repair_partition_metadata(self) -> None:
+        survey, points = self.survey, self.survey.points
+        path = survey.directory / PARTITION_METADATA
+        stat = survey.inventory.stat_of(PARTITION_METADATA)
+        if stat is None:
+            if points.topic_ids is None:
+                return  # written by brokers since 2.8, and needed with KRaft only
+            kind, evidence = Damage.METADATA_MISSING, "without its topic id a broker sets the partition apart as stray"
+        else:
+            try:
+                decode_partition_metadata(read_all(survey.fs, path, SMALL_FILE_LIMIT))
+                return
+            except CorruptData as error:
+                kind, evidence = Damage.METADATA_CORRUPT, f"{error.reason}: a broker refuses to start"
+        topic_id = None if points.topic_ids is None else points.topic_ids.get(points.topic)
+        if topic_id is None:
+            evidence += "; the metadata log does not tell the topic id either"
+            self.judge(Finding(Damage.METADATA_LOST, path, evidence))
+            return
+        self.judge(Finding(kind, path, evidence))
+        self.replace(path, encode_partition_metadata(topic_id), kind.value)
 
     # ---- the plan
 

@@ -159,6 +159,7 @@ class PlanOptions:
     topics: tuple[str, ...] = ()
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL
     segment_index_bytes: int = DEFAULT_INDEX_BYTES
+    metadata_dir: str | None = None
     user: int | None = None
     now_ms: int | None = None
 

@@ -95,7 +95,22 @@ def plan_log_dir(
     Raises `ReadFault` only if the directory itself cannot be listed; any other fault becomes a finding.
     """
     reporter = reporter or SilentReporter()
-    state = read_log_dir(fs, log_dir, options.user)
+    state = read_log_dir(fs, log_dir, options.user, metadata_dir=_path(options.metadata_dir))
+    planned = _plan_partitions(fs, state, options, reporter, jobs)
+    if planned.plan.before and not state.marker_goes:
+        # The marker has to go, so a broker will scan what it would have skipped; plan for that start instead.
+        state.marker_goes = True
+        planned = _plan_partitions(fs, state, options, reporter, jobs)
+    reporter.end()
+    return planned
+
+
+def _path(text: str | None) -> PurePath | None:
+    return None if text is None else PurePath(text)
+
+
+def _plan_partitions(fs: ReadFs, state: LogDirState, options: PlanOptions, reporter: Reporter, jobs: int) -> Planned:
+    log_dir = state.log_dir
     chosen = [d for d in state.partitions if not options.topics or _is_wanted(d.partition.topic, options.topics)]
     reporter.begin(str(log_dir), 0, len(chosen))
     surveys = [Survey(fs, log_dir / d.name, d.name, state.points_of(d), options) for d in chosen]
@@ -110,7 +125,6 @@ def plan_log_dir(
             room -= size
             planned.contents[survey.directory] = done.contents
         reporter.partition_done(survey.partition, len(done.plan.verdicts))
-    reporter.end()
     return _frame(planned, state, plans)
 
 
@@ -123,7 +137,9 @@ def plan_partition_dir(
     """
     reporter = reporter or SilentReporter()
     state = read_log_dir(fs, directory.parent, options.user, only=directory.name)
-    points = next((state.points_of(d) for d in state.partitions), Points(None, 0, clean=False, marker=False))
+    points = next(
+        (state.points_of(d) for d in state.partitions), Points(None, 0, clean=False, flushed=False, marker=False)
+    )
     reporter.begin(str(directory), 0, 1)
     survey = Survey(fs, directory, directory.name, points, options)
     (done,) = _run([survey], reporter, jobs)
