@@ -201,12 +201,11 @@ struct rows {
     int64_t staged[COLUMNS][STAGED];
 };
 
+/* Write out what was staged since the last full line; there must be a row. */
 static inline void
 flush_rows(struct rows *rows)
 {
     const size_t some = rows->count % STAGED, number = some ? some : STAGED, first = rows->count - number;
-    if (rows->count == 0)
-        return;
     for (int column = 0; column < COLUMNS; column++)
         memcpy(rows->block + (size_t)column * rows->capacity + first, rows->staged[column], number * sizeof(int64_t));
 }

@@ -134,6 +134,17 @@ def test_a_last_offset_out_of_the_reach_of_the_indexes_is_told_and_not_entered(f
     assert above.time_index() == b""
 
 
+@pytest.mark.parametrize("kernel", ["python", "c"])
+def test_a_position_that_an_index_cannot_hold_is_not_entered(kernel: str) -> None:
+    if kernel == "c" and kernel_name() != "c":
+        pytest.skip("the C kernel was not built")
+    made, rows = SegmentFold(0, kernel=kernel, index_interval_bytes=0), BatchRows(3)
+    window = memoryview(b"".join(sized(n, 100, max_timestamp=TS + n) for n in range(3)))
+    made.add(rows, scan_batches(window, rows, position=2**31 - 101).count)
+    assert made.offset_index() == struct.pack(">iiii", 0, 2**31 - 101, 1, 2**31 - 1)
+    assert len(made.time_index()) == 36
+
+
 def test_the_digest_is_two_checksums_over_offsets_and_checksums_however_cut(fold: Fold) -> None:
     batches = [batch_v2(n * 3, 2, leader_epoch=1) for n in range(7)]
     data = b"".join(

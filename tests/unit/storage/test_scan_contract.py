@@ -190,6 +190,20 @@ def test_the_search_gives_up_at_the_same_candidate() -> None:
         assert len(answers) == 1, behind
 
 
+def test_a_batch_whose_last_offset_leaves_its_type_is_found_by_neither() -> None:
+    for base, delta, found in ((2**63 - 3, 1, 0), (2**63 - 3, 2, -1), (2**63 - 2, 2**31 - 1, -1)):
+        window = memoryview(batch_v2(base, last_offset_delta=delta))
+        for kernel in (scan_python, native):
+            assert kernel.find_batch(window, 0, lowest=0, highest=2**63 - 1) == found
+
+
+def test_bits_beyond_the_type_of_a_number_are_cut_off_by_both() -> None:
+    long_zero = b"\x80\x80\x80\x80\x10"  # 2**32 before the cut
+    body = b"\0" + b"\x80" * 9 + b"\x02" + long_zero * 3 + b"\0"
+    for kernel in (scan_python, native):
+        assert kernel.check_records(memoryview(varint(len(body)) + body), 1) == -1
+
+
 def random_records(chance: random.Random, count: int) -> bytes:
     def content() -> bytes | None:
         return None if chance.random() < 0.2 else chance.randbytes(chance.choice([0, 3, 70, 200]))
