@@ -128,6 +128,21 @@ def test_a_recovery_that_is_wrong_only_when_it_crashes_needs_the_second_crash_to
     every_crash(has_tail, append_again, check_what_is_there, cut_rightly, depth=2)
 
 
+def cut_and_sync_nothing(fs: Fs) -> None:
+    if tail_of(fs):
+        copy_tail(fs, sync=False)
+        fs.sync_dir(TOP)
+        fs.truncate(LOG, len(SOUND))
+
+
+def test_a_recovery_that_goes_wrong_only_with_its_last_effect_is_reported() -> None:
+    def has_tail() -> MemoryFs:
+        return MemoryFs({str(LOG): SOUND + TORN[:256]})
+
+    with pytest.raises(CrashFailure, match="and again before effect"):
+        every_crash(has_tail, append_again, check_what_is_there, cut_and_sync_nothing)
+
+
 def append_again(fs: Fs) -> None:
     with fs.open_append(LOG) as file:
         file.append(TORN[256:])

@@ -136,13 +136,20 @@ class MemoryFs:
         """Return the tree under the real directory `real`, all durable, as the directory `at`."""
         fs = cls(room=room)
         fs._directory_for(PurePath(at))
+        known: dict[tuple[int, int], PurePath] = {}
         for top, directories, names in os.walk(real):
             for name in sorted(directories + names):
-                fs._load_one(Path(top, name), PurePath(at) / Path(top).relative_to(real) / name)
+                fs._load_one(Path(top, name), PurePath(at) / Path(top).relative_to(real) / name, known)
         return fs
 
-    def _load_one(self, source: Path, target: PurePath) -> None:
+    def _load_one(self, source: Path, target: PurePath, known: dict[tuple[int, int], PurePath]) -> None:
         raw = source.lstat()
+        first = known.setdefault((raw.st_dev, raw.st_ino), target)
+        if first != target:  # another name of a file that is loaded already
+            file, inside = self._plain(first), self._directory_for(target.parent)
+            inside.durable[target.name] = inside.current[target.name] = file.number
+            file.links += 1
+            return
         if source.is_symlink():
             kind, content = FileKind.SYMLINK, b""
         elif source.is_dir():

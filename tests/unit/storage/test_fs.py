@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -165,6 +166,33 @@ def test_threads_may_read_one_open_file_at_different_places(tmp_path: Path) -> N
         for thread in threads:
             thread.join()
     assert wrong == []
+
+
+def test_each_sync_reaches_the_very_file_or_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    with FS.create(tmp_path / "a") as file:
+        file.sync()
+    FS.sync_file(tmp_path / "a")
+    FS.sync_dir(tmp_path)
+    assert synced == [FS.stat(tmp_path / "a").inode] * 2 + [FS.stat(tmp_path).inode]
+
+
+def test_a_sync_that_fails_is_a_fault_and_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def fail(descriptor: int) -> None:
+        tried.append(descriptor)
+        raise OSError(errno.EIO, "lost")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    before = open_descriptors()
+    with FS.create(tmp_path / "a") as file, pytest.raises(WriteFault):
+        file.sync()
+    for call in (partial(FS.sync_file, tmp_path / "a"), partial(FS.sync_dir, tmp_path)):
+        with pytest.raises(WriteFault):
+            call()
+    assert (len(tried), open_descriptors()) == (3, before)
 
 
 # ---- odd things in a directory

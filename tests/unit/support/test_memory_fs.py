@@ -231,3 +231,11 @@ def test_a_real_tree_is_loaded_durably_and_dumped_as_it_was(tmp_path: Path) -> N
     assert (before.size, before.mode, before.mtime_ns) == (after.size, after.mode, after.mtime_ns)
     assert read_all(OsFs(), target / "t-0" / "a", 9) == b"abc"
     assert MemoryFs.load(target).contents() == fs.contents("/logs")
+
+
+def test_two_names_of_a_real_file_are_loaded_as_one_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    os.link(tmp_path / "a", tmp_path / "b")
+    fs = MemoryFs.load(tmp_path)
+    assert fs.stat(PurePath("/a")) == fs.stat(PurePath("/b"))
+    assert (fs.stat(PurePath("/a")).links, fs.contents()) == (2, {"a": b"abc", "b": b"abc"})
