@@ -66,7 +66,7 @@ def place(kind: str, request: pytest.FixtureRequest) -> Place:
     return Place(OsFs(), PurePath(real), os_symlink)
 
 
-def fault_of(kind: type[EnvironmentFault], number: int, call: Callable[[], object]) -> EnvironmentFault:
+def expect_fault(kind: type[EnvironmentFault], number: int, call: Callable[[], object]) -> EnvironmentFault:
     """Return what `call` raises, checked to be exactly of this kind and error number."""
     with pytest.raises(EnvironmentFault) as caught:
         call()
@@ -99,23 +99,23 @@ def test_an_entry_is_what_stat_says_of_it(place: Place) -> None:
 def test_looking_at_what_is_not_there_says_that_it_vanished(place: Place) -> None:
     nothing = place.top / "nothing"
     for call in (place.fs.entries, place.fs.stat, place.fs.open_read):
-        assert fault_of(FileVanished, errno.ENOENT, partial(call, nothing)).path == nothing
+        assert expect_fault(FileVanished, errno.ENOENT, partial(call, nothing)).path == nothing
 
 
 def test_listing_a_file_is_a_fault_and_no_vanishing(place: Place) -> None:
     path = place.write("a")
-    fault_of(ReadFault, errno.ENOTDIR, lambda: place.fs.entries(path))
-    fault_of(ReadFault, errno.ENOTDIR, lambda: place.fs.stat(path / "below"))
+    expect_fault(ReadFault, errno.ENOTDIR, lambda: place.fs.entries(path))
+    expect_fault(ReadFault, errno.ENOTDIR, lambda: place.fs.stat(path / "below"))
 
 
 def test_a_symbolic_link_is_seen_and_never_opened(place: Place) -> None:
     place.write("a", b"kept")
     link = place.top / "link"
     place.symlink(link, place.top / "a")
-    fault_of(ReadFault, errno.ELOOP, lambda: place.fs.open_read(link))
-    fault_of(WriteFault, errno.ELOOP, lambda: place.fs.open_append(link))
-    fault_of(WriteFault, errno.ELOOP, lambda: place.fs.truncate(link, 0))
-    fault_of(WriteFault, errno.ELOOP, lambda: place.fs.sync_file(link))
+    expect_fault(ReadFault, errno.ELOOP, lambda: place.fs.open_read(link))
+    expect_fault(WriteFault, errno.ELOOP, lambda: place.fs.open_append(link))
+    expect_fault(WriteFault, errno.ELOOP, lambda: place.fs.truncate(link, 0))
+    expect_fault(WriteFault, errno.ELOOP, lambda: place.fs.sync_file(link))
     with pytest.raises(WriteFault):
         place.fs.create(link)
     assert place.fs.stat(link).kind is FileKind.SYMLINK
@@ -140,17 +140,17 @@ def test_removing_a_symbolic_link_leaves_what_it_points_to(place: Place) -> None
 def test_a_directory_is_not_opened_as_a_file(place: Place) -> None:
     directory = place.top / "d"
     place.fs.make_dir(directory)
-    fault_of(ReadFault, errno.EISDIR, lambda: place.fs.open_read(directory))
-    fault_of(WriteFault, errno.EISDIR, lambda: place.fs.open_append(directory))
-    fault_of(WriteFault, errno.EISDIR, lambda: place.fs.truncate(directory, 0))
-    fault_of(WriteFault, errno.EISDIR, lambda: place.fs.remove(directory))
+    expect_fault(ReadFault, errno.EISDIR, lambda: place.fs.open_read(directory))
+    expect_fault(WriteFault, errno.EISDIR, lambda: place.fs.open_append(directory))
+    expect_fault(WriteFault, errno.EISDIR, lambda: place.fs.truncate(directory, 0))
+    expect_fault(WriteFault, errno.EISDIR, lambda: place.fs.remove(directory))
 
 
 def test_the_file_with_the_lock_is_never_opened(place: Place) -> None:
     lock = place.top / ".lock"
-    fault_of(WriteFault, errno.EBUSY, lambda: place.fs.create(lock))
-    fault_of(ReadFault, errno.EBUSY, lambda: place.fs.open_read(lock))
-    fault_of(WriteFault, errno.EBUSY, lambda: place.fs.open_append(lock))
+    expect_fault(WriteFault, errno.EBUSY, lambda: place.fs.create(lock))
+    expect_fault(ReadFault, errno.EBUSY, lambda: place.fs.open_read(lock))
+    expect_fault(WriteFault, errno.EBUSY, lambda: place.fs.open_append(lock))
 
 
 def test_free_bytes_are_a_number_of_bytes(place: Place) -> None:
@@ -193,7 +193,7 @@ def test_an_open_file_sees_what_is_appended_and_outlives_its_name(place: Place) 
 def test_read_all_returns_a_file_of_the_limit_and_refuses_one_byte_more(place: Place) -> None:
     path = place.write("a", b"x" * 200_000)
     assert read_all(place.fs, path, 200_000) == b"x" * 200_000
-    fault_of(ReadFault, errno.EFBIG, lambda: read_all(place.fs, path, 199_999))
+    expect_fault(ReadFault, errno.EFBIG, lambda: read_all(place.fs, path, 199_999))
     assert read_all(place.fs, place.write("empty"), 0) == b""
 
 
@@ -210,7 +210,7 @@ def test_a_read_only_file_system_reads_and_has_nothing_that_writes(place: Place)
 
 def test_a_file_is_created_once(place: Place) -> None:
     path = place.write("a", b"abc")
-    fault_of(WriteFault, errno.EEXIST, lambda: place.fs.create(path))
+    expect_fault(WriteFault, errno.EEXIST, lambda: place.fs.create(path))
     assert place.read("a") == b"abc"
 
 
@@ -244,7 +244,7 @@ def test_truncating_cuts_and_never_grows(place: Place) -> None:
     path = place.write("a", b"abcdef")
     place.fs.truncate(path, 4)
     assert place.read("a") == b"abcd"
-    fault_of(WriteFault, errno.EINVAL, lambda: place.fs.truncate(path, 5))
+    expect_fault(WriteFault, errno.EINVAL, lambda: place.fs.truncate(path, 5))
     place.fs.truncate(path, 4)
     assert place.read("a") == b"abcd"
 
@@ -252,8 +252,8 @@ def test_truncating_cuts_and_never_grows(place: Place) -> None:
 def test_a_file_with_two_names_is_not_written_in_place(place: Place) -> None:
     path = place.write("a", b"kept")
     place.fs.link(path, place.top / "b")
-    fault_of(WriteFault, errno.EMLINK, lambda: place.fs.truncate(path, 0))
-    fault_of(WriteFault, errno.EMLINK, lambda: place.fs.open_append(path))
+    expect_fault(WriteFault, errno.EMLINK, lambda: place.fs.truncate(path, 0))
+    expect_fault(WriteFault, errno.EMLINK, lambda: place.fs.open_append(path))
     place.fs.remove(path)
     place.fs.truncate(place.top / "b", 2)
     assert place.read("b") == b"ke"
@@ -265,7 +265,7 @@ def test_a_link_is_the_same_file_and_never_takes_a_name_away(place: Place) -> No
     place.fs.link(path, place.top / "b")
     first, second = place.fs.stat(path), place.fs.stat(place.top / "b")
     assert (first.inode, first.links, second.links) == (second.inode, 2, 2)
-    fault_of(WriteFault, errno.EEXIST, lambda: place.fs.link(path, place.top / "c"))
+    expect_fault(WriteFault, errno.EEXIST, lambda: place.fs.link(path, place.top / "c"))
     assert place.read("c") == b"kept"
 
 
@@ -295,8 +295,8 @@ def test_renaming_one_name_of_a_file_to_another_of_its_names_does_nothing(place:
 def test_a_file_does_not_take_the_name_of_a_directory(place: Place) -> None:
     path = place.write("a")
     place.fs.make_dir(place.top / "d")
-    fault_of(WriteFault, errno.EISDIR, lambda: place.fs.rename(path, place.top / "d"))
-    fault_of(WriteFault, errno.EEXIST, lambda: place.fs.make_dir(place.top / "d"))
+    expect_fault(WriteFault, errno.EISDIR, lambda: place.fs.rename(path, place.top / "d"))
+    expect_fault(WriteFault, errno.EEXIST, lambda: place.fs.make_dir(place.top / "d"))
     assert place.names() == ["a", "d"]
 
 
@@ -316,7 +316,7 @@ def test_changing_what_is_not_there_says_that_it_vanished(place: Place) -> None:
         lambda: fs.make_dir(nothing / "below"),
     ]
     for call in calls:
-        fault = fault_of(FileVanished, errno.ENOENT, call)
+        fault = expect_fault(FileVanished, errno.ENOENT, call)
         assert nothing in (fault.path, fault.path.parent)
     assert place.names() == []
 
@@ -325,9 +325,9 @@ def test_only_an_empty_directory_is_removed(place: Place) -> None:
     directory = place.top / "d"
     place.fs.make_dir(directory)
     path = place.write("d/a")
-    fault_of(WriteFault, errno.ENOTEMPTY, lambda: place.fs.remove_dir(directory))
-    fault_of(WriteFault, errno.ENOTDIR, lambda: place.fs.remove_dir(path))
-    fault_of(WriteFault, errno.ENOTDIR, lambda: place.fs.sync_dir(path))
+    expect_fault(WriteFault, errno.ENOTEMPTY, lambda: place.fs.remove_dir(directory))
+    expect_fault(WriteFault, errno.ENOTDIR, lambda: place.fs.remove_dir(path))
+    expect_fault(WriteFault, errno.ENOTDIR, lambda: place.fs.sync_dir(path))
     place.fs.remove(path)
     place.fs.remove_dir(directory)
     assert place.names() == []
@@ -385,7 +385,7 @@ def test_replacing_that_fails_at_any_call_leaves_the_old_content_and_can_be_done
 def test_a_full_disk_is_told_from_other_faults_and_may_leave_a_part(place: Place, number: int) -> None:
     full = FaultFs(place.fs, 1, number, short_write=True, only=("append",))
     with full.create(place.top / "a") as file:
-        fault_of(DiskFull, number, lambda: file.append(b"abcdef"))
+        expect_fault(DiskFull, number, lambda: file.append(b"abcdef"))
     assert place.read("a") == b"abc"
 
 
@@ -393,19 +393,19 @@ def test_a_fault_for_ever_stays_and_a_single_one_passes(place: Place) -> None:
     path = place.write("a", b"abc")
     once = FaultFs(place.fs, 2, errno.EIO, only=("stat",))
     assert once.stat(path).size == 3
-    fault_of(ReadFault, errno.EIO, lambda: once.stat(path))
+    expect_fault(ReadFault, errno.EIO, lambda: once.stat(path))
     assert once.stat(path).size == 3
     for_ever = FaultFs(place.fs, 2, errno.EIO, forever=True)
     assert for_ever.stat(path).size == 3
-    fault_of(ReadFault, errno.EIO, lambda: for_ever.stat(path))
-    fault_of(WriteFault, errno.EIO, lambda: for_ever.remove(path))
+    expect_fault(ReadFault, errno.EIO, lambda: for_ever.stat(path))
+    expect_fault(WriteFault, errno.EIO, lambda: for_ever.remove(path))
     assert [call.method for call in for_ever.failed] == ["stat", "remove"]
 
 
 def test_a_read_that_fails_is_no_end_of_file(place: Place) -> None:
     path = place.write("a", b"abc")
     with FaultFs(place.fs, 1, errno.EIO, only=("read_into",)).open_read(path) as file:
-        fault_of(ReadFault, errno.EIO, lambda: file.read_into(0, memoryview(bytearray(3))))
+        expect_fault(ReadFault, errno.EIO, lambda: file.read_into(0, memoryview(bytearray(3))))
 
 
 # ---- crashes, which only the model knows
