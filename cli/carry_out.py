@@ -17,8 +17,8 @@ from recovery.execute import Orders, execute
 from recovery.plan import LogDirPlan, PlanOptions
 from recovery.report import Outcome
 from recovery.survey import Planned
-from storage.errors import ConfigInvalid, ExitStatus, LogmendError, printable
-from storage.fs import Fs, OsFs, lock_log_dir
+from storage.errors import ConfigInvalid, ExitStatus, FileVanished, LogmendError, printable
+from storage.fs import FileKind, Fs, OsFs, lock_log_dir
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,22 @@ def keeping_of(arguments: argparse.Namespace, settings: Settings, log_dirs: Iter
     if settings.quarantine is None:
         return Keeping()
     place = absolute(settings.quarantine)
+    if not place_exists(place):
+        # Making it would write to the wrong volume where the right one is not mounted.
+        raise ConfigInvalid(f"--quarantine {printable(place)}: no such directory; make it, or mount its volume")
     for log_dir in log_dirs:
         if place.is_relative_to(log_dir):
             # A broker takes every directory there for a partition, and does not start if its name is none.
             raise ConfigInvalid(f"--quarantine {printable(place)} lies in the log directory {printable(log_dir)}")
     return Keeping(place)
+
+
+def place_exists(place: PurePath) -> bool:
+    """Tell whether there is a directory of this name."""
+    try:
+        return OsFs().stat(place).kind is FileKind.DIRECTORY
+    except FileVanished:
+        return False
 
 
 def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order], keeping: Keeping) -> list[Outcome]:

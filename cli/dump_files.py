@@ -8,7 +8,14 @@ from pathlib import PurePath
 from typing import Final
 
 from checkpoint.leader_epoch import decode_epochs, decode_lines
+from checkpoint.markers import (
+    decode_clean_shutdown,
+    decode_meta_properties,
+    decode_partition_metadata,
+    decode_quorum_state,
+)
 from checkpoint.offsets import decode_offsets
+from checkpoint.uuids import encode_uuid
 from cli.dump_items import Item, batch_item, damage, damage_of, fault_item, note, record_items
 from cli.dump_log import Batch, Window, walk
 from recovery.manifest import MANIFEST_SUFFIX, SUFFIX
@@ -198,6 +205,45 @@ def _epochs(source: Source) -> Iterator[Item]:
         yield damage("the entries do not all rise: a broker drops those that others contradict")
 
 
+def _clean_shutdown(source: Source) -> Iterator[Item]:
+    yield Item("marker", {"brokerEpoch": decode_clean_shutdown(source.read())})
+
+
+def _meta_properties(source: Source) -> Iterator[Item]:
+    found = decode_meta_properties(source.read())
+    fields = {
+        "version": found.version,
+        "cluster.id": found.cluster_id,
+        "node.id" if found.version else "broker.id": found.node_id,
+        "directory.id": _uuid(found.directory_id),
+    }
+    yield Item("meta_properties", fields)
+
+
+def _partition_metadata(source: Source) -> Iterator[Item]:
+    found = decode_partition_metadata(source.read())
+    yield Item("partition_metadata", {"version": found.version, "topic_id": _uuid(found.topic_id)})
+
+
+def _quorum_state(source: Source) -> Iterator[Item]:
+    found = decode_quorum_state(source.read())
+    fields = {
+        "data_version": found.version,
+        "clusterId": found.cluster_id,
+        "leaderId": found.leader_id,
+        "leaderEpoch": found.leader_epoch,
+        "votedId": found.voted_id,
+        "votedDirectoryId": _uuid(found.voted_directory_id),
+        "appliedOffset": found.applied_offset,
+        "currentVoters": None if found.voters is None else list(found.voters),
+    }
+    yield Item("quorum_state", fields)
+
+
+def _uuid(data: bytes | None) -> str | None:
+    return None if data is None else encode_uuid(data)
+
+
 def _manifest(source: Source) -> Iterator[Item]:
     if not source.path.name.endswith(MANIFEST_SUFFIX):
         raise ConfigInvalid(f"{printable(source.path)}: no manifest, and no name of a file that was set aside")
@@ -213,5 +259,9 @@ _READERS: Final[dict[FileRole, Callable[[Source], Iterator[Item]]]] = {
     FileRole.TXN_INDEX: _txn_index,
     FileRole.SNAPSHOT: _producers,
     FileRole.LEADER_EPOCHS: _epochs,
+    FileRole.CLEAN_SHUTDOWN: _clean_shutdown,
+    FileRole.META_PROPERTIES: _meta_properties,
+    FileRole.PARTITION_METADATA: _partition_metadata,
+    FileRole.QUORUM_STATE: _quorum_state,
     FileRole.OURS: _manifest,
 }

@@ -45,9 +45,7 @@ def test_the_line_says_done_total_rate_time_left_and_where() -> None:
         clock.now += 1
         meter.add(10 * 1024)
     meter.current = "orders-0"
-    assert meter.line() == (
-        "/data: 50.0 KiB of 100.0 KiB, 50 %, 10.0 KiB/s, ETA 5 s, 0 of 3 partitions, orders-0"
-    )
+    assert meter.line() == ("/data: 50.0 KiB of 100.0 KiB, 50 %, 10.0 KiB/s, ETA 5 s, 0 of 3 partitions, orders-0")
 
 
 def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
@@ -92,7 +90,8 @@ def test_a_terminal_gets_one_line_that_is_drawn_again_and_wiped(monkeypatch: pyt
     written = run.err.getvalue()
     assert "\n" not in written
     assert written.count("\r/data: ") > 5
-    assert written.endswith("\r") and written.rstrip("\r").endswith(" ")
+    assert written.endswith("\r")
+    assert written.rstrip("\r").endswith(" ")
 
 
 def test_work_that_is_done_at_once_shows_nothing() -> None:

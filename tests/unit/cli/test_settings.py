@@ -70,7 +70,7 @@ def test_named_directories_are_taken_and_the_file_gives_the_settings(tmp_path: P
 
 
 def test_a_broker_file_without_directories_is_refused_rather_than_guessed_at(tmp_path: Path) -> None:
-    with pytest.raises(ConfigInvalid, match="neither log.dirs nor log.dir"):
+    with pytest.raises(ConfigInvalid, match=r"neither log\.dirs nor log\.dir"):
         broker(tmp_path, "broker.id=1\n")
 
 
@@ -90,7 +90,9 @@ def test_a_broken_escape_in_properties_names_the_file() -> None:
 
 
 def test_an_unknown_toml_key_is_refused_with_the_nearest_and_all_known_ones() -> None:
-    with pytest.raises(ConfigInvalid, match=r"unknown key log_dir; did you mean log_dirs\? \(allowed: log_dirs, .*user"):
+    with pytest.raises(
+        ConfigInvalid, match=r"unknown key log_dir; did you mean log_dirs\? \(allowed: log_dirs, .*user"
+    ):
         parse_toml(b'log_dir = "/a"', "l.toml")
 
 
