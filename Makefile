@@ -14,7 +14,7 @@ CODE := storage checkpoint recovery cli
 BUILT_FROM := pyproject.toml $(wildcard setup.py storage/*.c storage/*.h)
 PYTEST := python -m pytest -n 2 --timeout 300
 
-.PHONY: help run test check wheel clean
+.PHONY: help run test check bench crash wheel clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -50,6 +50,12 @@ check: .venv/installed-tools ## format, lint, types, layers, tidiness
 	MYPYPATH=tests scripts/check-types.sh tests/interop tests/golden
 	lint-imports --no-cache
 	python -m pytest -q tests/tidy
+
+bench: .venv/installed ## print how fast it is here, a table for each bench/bench_*.py
+	for bench in bench/bench_*.py; do echo "== $$bench"; python "$$bench"; done
+
+crash: .venv/installed-tools ## only the tests that crash at every effect
+	$(PYTEST) tests/crash
 
 wheel: .venv/installed-tools ## build dist/logmend-*.whl, with the C kernel if there is a compiler
 	python -m pip wheel --quiet --no-deps --wheel-dir dist .
