@@ -44,6 +44,8 @@ def decode_clean_shutdown(data: bytes) -> int | None:
     epoch = document.get("brokerEpoch")
     if isinstance(epoch, str):
         epoch = parse_int64(epoch.strip())
+    elif isinstance(epoch, float) and abs(epoch) <= INT64_MAX:
+        epoch = int(epoch)
     return epoch if _is_int(epoch, INT64_MAX) else None
 
 

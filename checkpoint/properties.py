@@ -41,18 +41,24 @@ def _logical_lines(text: str) -> list[str]:
     """Return the lines without comments and blank ones, those that end in a backslash joined with the next."""
     lines: list[str] = []
     parts: list[str] = []
-    for natural in _LINE_END.split(text):
+    goes_on = False
+    naturals = _LINE_END.split(text)
+    if not naturals[-1]:
+        naturals.pop()
+    for natural in naturals:
         line = natural.lstrip(_BLANKS)
         if not parts and (not line or line[0] in "#!"):
+            goes_on = False
             continue
         goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        parts.append(line[:-1] if goes_on else line)
+        if len(line) > goes_on:  # a backslash alone begins nothing: what follows may still be a comment
+            parts.append(line[:-1] if goes_on else line)
         if not goes_on:
             lines.append("".join(parts))
             parts = []
-    if parts:
+    if goes_on:
         lines.append("".join(parts))
-    return [line for line in lines if line]
+    return lines
 
 
 def _unescape(text: str) -> str:

@@ -1,6 +1,7 @@
 """The text form that all of Kafka's checkpoint files share: a version, a count, and one entry a line.
 
-Read exactly as a broker reads it: what it accepts is accepted and what it refuses is `CheckpointCorrupt`.
+Read as a broker reads it: what it accepts is accepted and what it refuses is `CheckpointCorrupt`. The one exception is
+white space before the first field, which a broker takes for an empty first field: that is corrupt here.
 Source: Apache Kafka 4.3.0, CheckpointFile.
 """
 
