@@ -24,8 +24,9 @@ from storage.errors import BatchCorrupt, UnsupportedFormat
 
 CHUNK_BYTES: Final = 1 << 20
 """The largest piece that decompression yields."""
-HELD_LIMIT: Final = 64 << 20
-"""The most that is decompressed into one piece of memory: a whole set, or a record. More is `UnsupportedFormat`."""
+HELD_LIMIT: Final = 32 << 20
+"""The most bytes that are decompressed into one piece of memory (a whole set, a block of snappy, a record), unless a
+caller allows more: beyond it, `UnsupportedFormat` is raised. A reader holds up to three such pieces."""
 
 _FEED_BYTES: Final = 16 << 10  # what a decompressor is given at once; it copies what it has not used of that
 
@@ -51,16 +52,16 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-def decompress_stream(codec: int, payload: memoryview, *, magic: int) -> Iterator[bytes]:
+def decompress_stream(codec: int, payload: memoryview, *, magic: int, limit: int = HELD_LIMIT) -> Iterator[bytes]:
     """Yield what `payload` decompresses to, in pieces of 1 to `CHUNK_BYTES` bytes.
 
     `magic` is that of the batch, or of the wrapper whose value `payload` is. Memory is a few pieces; for zstd also the
-    window that the frame asks for, 128 MiB at most, and for a block of snappy the block, `HELD_LIMIT` at most. Faults
-    may come up at any piece: `BatchCorrupt` if the stream breaks its format or ends early, `UnsupportedFormat` for a
-    codec that is not known or not installed.
+    window that the frame asks for, 128 MiB at most, and for snappy a block of at most `limit` bytes. Faults may come up
+    at any piece: `BatchCorrupt` if the stream breaks its format or ends early, `UnsupportedFormat` for a codec that is
+    not known or not installed, and for a larger block of snappy.
     """
     try:
-        for chunk in _decompressor(codec, magic)(payload):
+        for chunk in _decompressor(codec, magic, limit)(payload):
             if 0 < len(chunk) <= CHUNK_BYTES:
                 yield bytes(chunk)
             else:
@@ -76,7 +77,7 @@ def decompress(codec: int, payload: memoryview, *, magic: int, limit: int = HELD
     it may be a bomb, or data that Kafka would read and we will not; neither is damage.
     """
     whole = io.BytesIO()
-    for chunk in decompress_stream(codec, payload, magic=magic):
+    for chunk in decompress_stream(codec, payload, magic=magic, limit=limit):
         if whole.tell() + len(chunk) > limit:
             raise UnsupportedFormat(f"decompresses to more than {limit} bytes")
         whole.write(chunk)
@@ -117,14 +118,16 @@ def pieces_of(data: memoryview) -> Iterator[memoryview]:
         yield data[start : start + CHUNK_BYTES]
 
 
-def _decompressor(codec: int, magic: int) -> Callable[[memoryview], Iterator[bytes | bytearray | memoryview]]:
+def _decompressor(
+    codec: int, magic: int, limit: int
+) -> Callable[[memoryview], Iterator[bytes | bytearray | memoryview]]:
     match codec:
         case Codec.NONE:
             return pieces_of
         case Codec.GZIP:
             return _gunzip
         case Codec.SNAPPY:
-            return lambda payload: snappy_stream.decode_stream(payload, limit=HELD_LIMIT)
+            return lambda payload: snappy_stream.decode_stream(payload, limit=limit)
         case Codec.LZ4:
             return lambda payload: lz4_frame.decode_frame(payload, magic=magic)
         case Codec.ZSTD:

@@ -23,7 +23,7 @@ from storage.batch import (
     parse_header,
     reseal,
 )
-from storage.compression import compress, decompress
+from storage.compression import HELD_LIMIT, compress, decompress
 from storage.errors import BatchCorrupt
 
 _START: Final = struct.Struct(">qi")  # offset, remaining size
@@ -41,11 +41,11 @@ class Message(NamedTuple):
     value: bytes | None = None
 
 
-def decode_messages(batch: memoryview) -> Iterator[Message]:
+def decode_messages(batch: memoryview, *, limit: int = HELD_LIMIT) -> Iterator[Message]:
     """Yield the message, or the messages of the wrapper, that a whole entry of magic 0 or 1 is.
 
-    A wrapper is decompressed as a whole, since offsets of magic 1 count back from its last message. Raises
-    `BatchCorrupt`, and what `storage.compression.decompress` raises.
+    A wrapper is decompressed as a whole, to at most `limit` bytes, since offsets of magic 1 count back from its last
+    message. Raises `BatchCorrupt`, and what `storage.compression.decompress` raises.
     """
     wrapper = parse_header(batch)
     if not wrapper.codec:
@@ -54,7 +54,7 @@ def decode_messages(batch: memoryview) -> Iterator[Message]:
     value = _read_bytes(batch, _read_bytes(batch, _layout_size(wrapper.magic))[1])[0]
     if value is None:
         raise BatchCorrupt("a wrapper without a value")
-    inner = memoryview(decompress(wrapper.codec, value, magic=wrapper.magic))
+    inner = memoryview(decompress(wrapper.codec, value, magic=wrapper.magic, limit=limit))
     base = _offset_base(wrapper, _last_offset(inner))
     for entry in _entries(inner):
         message = _parse_inner(entry, wrapper)

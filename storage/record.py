@@ -46,25 +46,27 @@ class Record(NamedTuple):
     sequence: int = -1
 
 
-def records_of(batch: memoryview) -> Iterator[Record]:
+def records_of(batch: memoryview, *, limit: int = HELD_LIMIT) -> Iterator[Record]:
     """Yield the records of a whole batch of magic 0, 1 or 2, decompressed as they are asked for.
 
-    Memory is a record and a few MiB, for wrappers of magic 0 and 1 the decompressed set; both are bounded by
-    `HELD_LIMIT`, and beyond that `UnsupportedFormat` is raised, as for an unknown magic or codec. Time is linear in
-    what is yielded, which for a crafted batch can be far more than its size: the caller stops when it has enough.
-    Raises `BatchCorrupt` at the first record that breaks the format, and behind the last one where bytes are left.
+    Memory is a few MiB and up to three times a record, in wrappers of magic 0 and 1 the decompressed set as well. A
+    compressed record, or set, of more than `limit` bytes raises `UnsupportedFormat`, as an unknown magic or codec does:
+    Kafka may read it, and a crafted batch of 1 MiB could ask for any amount of memory. Time is linear in what is
+    yielded, which for a crafted batch can be far more than its size: the caller stops when it has enough. Raises
+    `BatchCorrupt` at the first record that breaks the format, and behind the last one where bytes are left.
     """
     header = parse_header(batch)
     if header.size > len(batch):
         raise BatchCorrupt(f"batch of {header.size} bytes, there are {len(batch)}")
     match header.magic:
         case 0 | 1:
-            yield from (Record(*message) for message in decode_messages(batch[: header.size]))
+            yield from (Record(*message) for message in decode_messages(batch[: header.size], limit=limit))
         case 2:
             payload = batch[HEADER_V2.size : header.size]
             if header.record_count:
-                limit = HELD_LIMIT if header.codec else INT32_MAX  # without a codec the bytes are there already
-                yield from decode_records(header, decompress_stream(header.codec, payload, magic=2), limit=limit)
+                chunks = decompress_stream(header.codec, payload, magic=2, limit=limit)
+                # Without a codec the bytes are there already.
+                yield from decode_records(header, chunks, limit=limit if header.codec else INT32_MAX)
         case magic:
             raise UnsupportedFormat(f"magic {magic}")
 

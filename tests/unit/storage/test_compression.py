@@ -190,8 +190,8 @@ def test_a_snappy_block_that_claims_the_impossible_is_refused_before_memory_is_t
 
 
 def test_a_snappy_block_above_the_limit_is_unsupported() -> None:
-    block = cramjam.snappy.compress_raw(bytes(65 << 20))
-    with pytest.raises(UnsupportedFormat, match="one block makes 68157440 bytes"):
+    block = cramjam.snappy.compress_raw(bytes(33 << 20))
+    with pytest.raises(UnsupportedFormat, match="one block makes 34603008 bytes"):
         read(2, bytes(block))
 
 
@@ -366,14 +366,14 @@ def test_a_hostile_mib_ends_soon(name: str) -> None:
     codec, payload = HOSTILE[name]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     try:
-        assert len(read(codec, payload)) <= 64 << 20
+        assert len(read(codec, payload)) <= 32 << 20
     except (BatchCorrupt, UnsupportedFormat) as fault:
         print(fault)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 3
 
 
 BOMB = """
-import resource, sys
+import sys
 from storage.compression import decompress
 from storage.errors import UnsupportedFormat
 
@@ -382,7 +382,7 @@ try:
     decompress(4, payload, magic=2)
 except UnsupportedFormat as fault:
     print(fault)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(next(int(line.split()[1]) >> 10 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
 
@@ -401,5 +401,5 @@ def test_a_bomb_of_10_gib_ends_quickly_and_small(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=20)
     reason, resident_mib = done.stdout.splitlines()
-    assert reason == "decompresses to more than 67108864 bytes"
+    assert reason == "decompresses to more than 33554432 bytes"
     assert int(resident_mib) < 150
