@@ -209,7 +209,6 @@ def _refusal(number: int) -> OSError:
 def _file_stat(raw: os.stat_result) -> FileStat:
     mode, blocks = raw.st_mode, getattr(raw, "st_blocks", 0)
     kind, permissions = _KINDS.get(stat_bits.S_IFMT(mode), FileKind.OTHER), stat_bits.S_IMODE(mode)
-    # By place, which is faster than by keyword: listings have tens of thousands of entries.
     size, times, place = raw.st_size, raw.st_mtime_ns, (raw.st_ino, raw.st_dev)
     return FileStat(kind, size, times, *place, permissions, raw.st_uid, raw.st_gid, raw.st_nlink, blocks * 512)
 
