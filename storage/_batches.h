@@ -261,7 +261,8 @@ prefetch_behind(const uint8_t *batch)
 }
 
 static inline struct scanned
-scan_window(const uint8_t *window, size_t length, int64_t *block, size_t capacity, int64_t position, int64_t next, int verify)
+scan_window(const uint8_t *window, size_t length, int64_t *block, size_t capacity, int64_t position, int64_t next,
+            int verify)
 {
     struct rows rows = {.block = block, .capacity = capacity};
     size_t place = 0;

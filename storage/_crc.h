@@ -93,8 +93,8 @@ crc32_table(uint32_t value, const uint8_t *data, size_t size)
 #define CRC_PART_WORDS 48
 #define CRC_AHEAD 4096
 
-/* crc32c_factors[n] is x to the power 64 n - 33 modulo the polynomial. Multiplying a sum by it, and taking the product in
-   as eight bytes of data (which multiplies by x to the 33rd), moves the sum on by n words of zeroes. */
+/* crc32c_factors[n] is x to the power 64 n - 33 modulo the polynomial. Multiplying a sum by it, and taking the product
+   in as eight bytes of data (which multiplies by x to the 33rd), moves the sum on by n words of zeroes. */
 static uint32_t crc32c_factors[2 * CRC_PART_WORDS + 2];
 
 static void
@@ -111,8 +111,8 @@ crc32c_fill_factors(void)
 __attribute__((target("sse4.2,pclmul"))) static inline uint64_t
 crc32c_moved(uint64_t sum, size_t words)
 {
-    __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)sum), _mm_cvtsi32_si128((int)crc32c_factors[words]), 0);
-    return (uint64_t)_mm_cvtsi128_si64(product);
+    const __m128i factor = _mm_cvtsi32_si128((int)crc32c_factors[words]);
+    return (uint64_t)_mm_cvtsi128_si64(_mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)sum), factor, 0));
 }
 
 __attribute__((target("sse4.2,pclmul"))) static uint32_t

@@ -73,7 +73,8 @@ fold_init(struct fold *fold, int64_t base_offset, int64_t interval, int64_t max_
     fold->max_timestamp = fold->last_timestamp = fold->newest_epoch = -1;
     fold->interval = interval;
     fold->offsets_room = max_index_size / INDEX_ENTRY * INDEX_ENTRY;
-    fold->times_room = max_index_size / TIME_ENTRY * TIME_ENTRY - TIME_ENTRY; /* one slot is kept for the closing entry */
+    /* One slot is kept for the closing entry. */
+    fold->times_room = max_index_size / TIME_ENTRY * TIME_ENTRY - TIME_ENTRY;
     fold->event_limit = event_limit;
     fold->seed = (uint64_t)(uintptr_t)fold;
 }
@@ -302,7 +303,8 @@ fold_event(struct fold *fold, const struct event *event)
     struct run *const run = find_run(fold->runs, fold->slots, fold->seed, event->producer_id);
     const int32_t transactional = event->attributes & TRANSACTIONAL_BIT;
     const int is_data = event->control == CONTROL_NONE;
-    if (is_data && run->is_open && run->producer_epoch == event->producer_epoch && run->transactional == transactional) {
+    if (is_data && run->is_open && run->producer_epoch == event->producer_epoch
+        && run->transactional == transactional) {
         fold->event_count += !run->has_held;
         run->has_held = 1;
         run->held = *event;

@@ -226,11 +226,12 @@ Fold_facts(FoldObject *self, PyObject *Py_UNUSED(unused))
     if (!is_free(self))
         return NULL;
     PyObject *const first = f->batches ? PyLong_FromLongLong(f->first_offset) : Py_NewRef(Py_None);
-    return Py_BuildValue("LLNLLLLKKNKNNNN", (long long)f->batches, (long long)f->records, first, (long long)f->next_offset,
-                         (long long)f->max_timestamp, (long long)f->max_timestamp_offset, (long long)f->gaps,
-                         (unsigned long long)f->magics, (unsigned long long)f->codecs, PyBool_FromLong(f->has_producers),
-                         (unsigned long long)f->digest_high << 32 | f->digest_low, PyBool_FromLong(f->index_overflow),
-                         fault_value(&f->epoch_fall, 2), fault_value(&f->first_gap, 2), fault_value(&f->range_fault, 1));
+    return Py_BuildValue("LLNLLLLKKNKNNNN", (long long)f->batches, (long long)f->records, first,
+                         (long long)f->next_offset, (long long)f->max_timestamp, (long long)f->max_timestamp_offset,
+                         (long long)f->gaps, (unsigned long long)f->magics, (unsigned long long)f->codecs,
+                         PyBool_FromLong(f->has_producers), (unsigned long long)f->digest_high << 32 | f->digest_low,
+                         PyBool_FromLong(f->index_overflow), fault_value(&f->epoch_fall, 2),
+                         fault_value(&f->first_gap, 2), fault_value(&f->range_fault, 1));
 }
 
 static PyObject *

@@ -1,7 +1,7 @@
 /* Random and randomly damaged bytes through the loops of the C kernel, to be built with the sanitizers:
 
-     gcc -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -o /tmp/fuzz_scan tests/fuzz/fuzz_scan.c
-     /tmp/fuzz_scan [seconds] [seed]
+     gcc -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -o fuzz_scan tests/fuzz/fuzz_scan.c
+     ./fuzz_scan [seconds] [seed]
 
    Every window is an allocation of its exact size, so that one byte read beyond it is caught. It also checks what holds
    whatever the bytes: sizes within bounds, a found batch accepted by the scanner, rows in order. */
@@ -114,8 +114,10 @@ one_round(void)
     fold_rows(block, capacity, scanned.count);
     const int64_t found = find_batch(window, size, below(size + 2), lowest, INT64_MAX);
     require(found < (int64_t)size || size == 0, "a batch is found within the window");
-    if (found >= 0)
-        require(scan_batches(window + found, size - (size_t)found, block, 1, 0, lowest).count == 1, "a found batch is sound");
+    if (found >= 0) {
+        const size_t place = (size_t)found;
+        require(scan_batches(window + place, size - place, block, 1, 0, lowest).count == 1, "a found batch is sound");
+    }
     const int64_t fault = check_records(window, size, (int64_t)below(6) - 1);
     require(fault >= -1 && fault <= (int64_t)size, "a fault lies within the payload");
     free(block);

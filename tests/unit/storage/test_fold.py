@@ -11,9 +11,11 @@ from crc32c import crc32c
 from support.batches import TRANSACTIONAL, TS, batch_v2, legacy, marker
 
 from storage.fold import SegmentFold
+from storage.indexes import decode_offset_index, decode_time_index
 from storage.producer_state import ProducerEvent
 from storage.rows import BatchRows, Stop
 from storage.scan import kernel_name, scan_batches
+from storage.units import Offset
 
 Fold = Callable[..., SegmentFold]
 
@@ -57,6 +59,12 @@ def test_both_indexes_are_those_that_kafka_rebuilt_from_the_same_batches(fold: F
     assert made.time_index() == bytes.fromhex(
         "0000018bcfe5681e 00000003 0000018bcfe5683c 00000006 0000018bcfe56846 00000007"
     )
+
+
+def test_both_indexes_are_read_back_by_their_codec(fold: Fold) -> None:
+    made = fold([sized(100 + n, 1500, max_timestamp=TS + 10 * n) for n in range(8)], base=100)
+    assert decode_offset_index(made.offset_index(), Offset(100)) == [(103, 4500), (106, 9000)]
+    assert decode_time_index(made.time_index(), Offset(100)) == [(TS + 30, 103), (TS + 60, 106), (TS + 70, 107)]
 
 
 def test_a_batch_exactly_one_interval_behind_the_last_entry_is_not_entered(fold: Fold) -> None:

@@ -17,6 +17,7 @@ import pytest
 from support.batches import CONTROL, TRANSACTIONAL, TS, batch_v2, legacy, marker, marker_record, record, reseal, varint
 
 from storage import scan_python
+from storage.batch import BatchHeader, parse_header
 from storage.fold import SegmentFold
 from storage.rows import COLUMNS, BatchRows, Scanned, Stop
 
@@ -138,6 +139,20 @@ def test_every_row_and_stop_is_equal_on_sound_and_on_damaged_logs(seed: int) -> 
         stops.add(assert_same_scan(damage(chance, log, starts), 100, position, 0).stop)
         assert_same_scan(chance.randbytes(chance.randrange(200)), capacity, position, chance.choice([0, 2**62]))
     assert {Stop.END, Stop.NEED_MORE, Stop.BAD_CRC, Stop.BAD_ORDER} <= stops
+
+
+def test_each_row_says_what_the_header_says_when_it_is_parsed_by_itself(seed: int) -> None:
+    chance = random.Random(seed)
+    shared = set(COLUMNS) & set(BatchHeader._fields)
+    assert len(shared) == 11
+    for _ in range(40):
+        log, starts = random_log(chance, 30)
+        rows = BatchRows(30)
+        assert scan_python.scan_batches(memoryview(log), rows).count == 30
+        for row, start in enumerate(starts):
+            header = parse_header(log, start)
+            assert {n: getattr(rows, n)[row] for n in shared} == {n: getattr(header, n) for n in shared}
+            assert (rows.position[row], rows.last_offset[row]) == (start, header.last_offset)
 
 
 def test_every_single_bit_of_two_batches_is_judged_alike(seed: int) -> None:
