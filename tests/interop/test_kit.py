@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,10 @@ def test_a_killed_broker_leaves_its_topic_without_a_clean_mark(kafka_cluster: Ca
     cluster = kafka_cluster()
     cluster.create_topic("orders", partitions=2)
     (log_dir,) = cluster[0].log_dirs
+    log = log_dir / "orders-1" / "00000000000000000000.log"
+    deadline = time.monotonic() + 20
+    while not log.is_file() and time.monotonic() < deadline:  # the controller answers before the broker has made it
+        time.sleep(0.1)
     cluster[0].kill()
-    assert (log_dir / "orders-1" / "00000000000000000000.log").is_file()
+    assert log.is_file()
     assert not (log_dir / ".kafka_cleanshutdown").exists()

@@ -7,7 +7,7 @@ import re
 from tidy.tree import ROOT, texts
 
 UNNAMED_TODO = re.compile(r"\b(TODO|FIXME|XXX)\b(?!\([\w.-]+\))")
-MACHINE_PATH = re.compile(r"(?<![\w.}$])/(?:home|root|work|Users|builds?|mnt|tmp|private|workspace)/[\w.-]+")
+MACHINE_PATH = re.compile(r"(?<![\w.}$])/(?:home|root|work|Users|builds?|mnt|private|workspace)/[\w.-]+")
 REGISTRY = re.compile(
     r"https?://(?:[\w.-]+@)?[\w.-]*(?:pypi|pythonhosted|artifactory|nexus|devpi|maven|sonatype)[\w.-]*"
     r"|--(?:extra-)?index-url|--trusted-host",
