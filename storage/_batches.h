@@ -243,7 +243,7 @@ set_legacy(struct rows *rows, const uint8_t *entry)
     int64_t (*const row)[STAGED] = rows->staged;
     const size_t n = rows->count % STAGED;
     row[MAGIC][n] = entry[16];
-    row[ATTRIBUTES][n] = entry[17];
+    row[ATTRIBUTES][n] = (int8_t)entry[17];
     row[CRC][n] = be32(entry + 12);
     row[MAX_TIMESTAMP][n] = entry[16] == 0 ? -1 : signed64(entry + 18);
     row[LEADER_EPOCH][n] = row[PRODUCER_ID][n] = row[PRODUCER_EPOCH][n] = row[BASE_SEQUENCE][n] = -1;

@@ -47,7 +47,7 @@ _LEGACY: Final = struct.Struct(
     "i"  # bytes after this field
     "I"  # CRC-32 of all that follows
     "b"  # magic
-    "B"  # attributes
+    "b"  # attributes
     "q"  # timestamp; magic 1 only
 )
 _CONTROL_BIT: Final = 0x20
