@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cli.settings import DEPTHS, KEYS, PROGRESS, Settings, load_settings
+from cli.targets import absolute
 from storage.errors import ConfigInvalid
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def options_of(settings: Settings, *, accept_loss: bool = False, now_ms: int | N
         topics=settings.topics,
         index_interval_bytes=settings.index_interval_bytes,
         segment_index_bytes=settings.segment_index_bytes,
+        metadata_dir=None if settings.metadata_dir is None else str(absolute(settings.metadata_dir)),
         user=settings.user,
         now_ms=now_ms,
     )

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from cli.arguments import add_files, add_output, add_work, options_of, require_paths, settings_of
 from cli.console import Console
 from cli.settings import Settings
-from cli.targets import Target, TargetKind
+from cli.targets import Target, TargetKind, with_metadata_dir
 from cli.version import version
 from cli.work import Work, find_targets, look_at_all, reporting, tell
 from recovery.plan import PlanOptions
@@ -39,6 +39,7 @@ def show_plan(console: Console, settings: Settings, options: PlanOptions, out: s
     fs = ReadOnlyFs(OsFs())
     targets, outcomes = find_targets(fs, require_paths(settings))
     refuse_files(targets, "plan")
+    options = with_metadata_dir(fs, targets, options)
     with reporting(console, settings) as reporter:
         outcomes = [*look_at_all(Work(fs, reporter, settings.jobs), targets, options), *outcomes]
     status = tell(console, outcomes, lambda outcome: plan_text(outcome, console.style))

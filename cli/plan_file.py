@@ -145,6 +145,7 @@ def _options(plain: object) -> PlanOptions:
         "topics": isinstance(topics, list) and all(isinstance(topic, str) for topic in topics),
         "index_interval_bytes": _is_number(given["index_interval_bytes"], 0, INT32_MAX),
         "segment_index_bytes": _is_number(given["segment_index_bytes"], 12, INT32_MAX),
+        "metadata_dir": given["metadata_dir"] is None or bool(_place(given["metadata_dir"])),
         "user": given["user"] is None or _is_number(given["user"], 0, (1 << 32) - 1),
         "now_ms": given["now_ms"] is None or _is_number(given["now_ms"], 0, INT64_MAX),
     }

@@ -11,6 +11,7 @@ from cli.arguments import add_files, add_output, add_work, options_of, require_p
 from cli.carry_out import Order, add_keeping, carry_out_all, keeping_of
 from cli.console import Console
 from cli.plan import refuse_files, refuse_partitions, show_plan
+from cli.targets import with_metadata_dir
 from cli.work import find_targets, tell
 from recovery.report import Outcome, document, outcome_document, recover_text, worst
 from storage.errors import ConfigInvalid, ExitStatus
@@ -34,9 +35,11 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     options = options_of(settings, accept_loss=arguments.accept_loss)
     if arguments.dry_run:
         return show_plan(console, settings, options, None)
-    targets, failed = find_targets(OsFs(), require_paths(settings))
+    fs = OsFs()
+    targets, failed = find_targets(fs, require_paths(settings))
     refuse_files(targets, "recover")
     refuse_partitions(targets, "recover")
+    options = with_metadata_dir(fs, targets, options)
     keeping = keeping_of(arguments, settings, [target.path for target in targets])
     outcomes = carry_out_all(console, settings, [Order(target, options) for target in targets], keeping)
     return tell_done(console, "recover", [*outcomes, *failed])

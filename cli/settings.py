@@ -118,6 +118,12 @@ KEYS: Final = (
         lambda: 10 * 1024 * 1024,
         ("log.index.size.max.bytes",),
     ),
+    Key(
+        "metadata_dir",
+        _text,
+        "log directory with the metadata log; none: the first that has it",
+        kafka=("metadata.log.dir",),
+    ),
     Key("quarantine", _text, "directory for what is cut; none: beside the log it was cut from"),
     Key("user", _user, "user that the broker runs as; files of others are reported"),
     Key("progress", _choice(*PROGRESS), "progress on standard error", lambda: "auto"),
@@ -136,6 +142,7 @@ class Settings:
     depth: str
     index_interval_bytes: int
     segment_index_bytes: int
+    metadata_dir: str | None
     quarantine: str | None
     user: int | None
     progress: str
@@ -175,7 +182,7 @@ def _first(
     if key.name == "log_dirs" and properties[0]:
         return _broker_dirs(*properties)
     for name in key.kafka:
-        if name in properties[1]:
+        if properties[1].get(name, "").strip():
             return f"{printable(properties[0])}: {name}", _resolved(name, *properties)
     return "default", None
 

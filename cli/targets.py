@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import PurePath
 from typing import Final
 
-from storage.errors import ConfigInvalid, CorruptData, printable
+from recovery.plan import PlanOptions
+from storage.errors import ConfigInvalid, CorruptData, EnvironmentFault, printable
 from storage.fs import FileKind, FileStat, ReadFs
-from storage.names import REMOTE_INDEX_CACHE, parse_directory_name, parse_root_file_name
+from storage.names import METADATA_TOPIC, REMOTE_INDEX_CACHE, parse_directory_name, parse_root_file_name
 
 _PARTITION_FILES: Final = ("partition.metadata", "leader-epoch-checkpoint")
 _DIGITS: Final = 20
@@ -88,6 +90,18 @@ def _is_of_broker(name: str, stat: FileStat) -> bool:
     except CorruptData:
         return name == REMOTE_INDEX_CACHE
     return True
+
+
+def with_metadata_dir(fs: ReadFs, targets: Iterable[Target], options: PlanOptions) -> PlanOptions:
+    """Return the options with the log directory of the metadata log, which tells topics' ids, if a target has it."""
+    if options.metadata_dir is not None:
+        return options
+    for target in targets:
+        place = target.log_dir / f"{METADATA_TOPIC}-0"
+        with contextlib.suppress(EnvironmentFault):
+            if fs.stat(place).kind is FileKind.DIRECTORY:
+                return replace(options, metadata_dir=str(target.log_dir))
+    return options
 
 
 def distinct(targets: Iterable[Target]) -> list[Target]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from cli.arguments import add_files, add_output, add_work, options_of, require_paths, settings_of
 from cli.console import Console
-from cli.targets import TargetKind
+from cli.targets import TargetKind, with_metadata_dir
 from cli.work import Work, find_targets, look_at_all, reporting, tell
 from recovery.report import document, outcome_document, verify_text, worst
 from storage.errors import ExitStatus
@@ -29,6 +29,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     # The time only serves a note about timestamps in the future. A plan must not depend on it, a look may.
     options = options_of(settings, now_ms=time.time_ns() // 1_000_000)
     targets, outcomes = find_targets(fs, require_paths(settings))
+    options = with_metadata_dir(fs, targets, options)
     directories = [target for target in targets if target.kind is not TargetKind.FILE]
     with reporting(console, settings) as reporter:
         outcomes = [*look_at_all(Work(fs, reporter, settings.jobs), directories, options), *outcomes]

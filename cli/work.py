@@ -35,6 +35,8 @@ class Work:
 
     def plan(self, target: Target, options: PlanOptions) -> Planned:
         """Plan a log directory, or one partition's directory alone."""
+        if options.metadata_dir == str(target.path):
+            options = replace(options, metadata_dir=None)  # it looks into itself first; so a plan needs not say so
         plan = plan_partition_dir if target.kind is TargetKind.PARTITION else plan_log_dir
         return plan(self.fs, target.path, options, self.reporter, self.jobs)
 
