@@ -12,14 +12,13 @@ from typing import Any, Final
 
 from cli.arguments import add_files, add_output, settings_of
 from cli.console import Console
-from cli.targets import absolute
+from cli.targets import absolute, find_target
 from recovery.manifest import Item
 from recovery.plan import to_plain
 from recovery.quarantine import Kept, Unreadable, expire, find_kept, restore
-from recovery.report import command, count, document, full_size, rows_text
-from storage.errors import ConfigInvalid, CorruptData, ExitStatus, printable
+from recovery.report import command, count, document, full_size, rows_text, worst
+from storage.errors import ConfigInvalid, ExitStatus, printable
 from storage.fs import OsFs, ReadOnlyFs, lock_log_dir
-from storage.names import parse_directory_name
 
 _DAY_MS: Final = 86_400_000
 
@@ -62,7 +61,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     for unreadable in found.bad:
         console.complain(f"{printable(unreadable.path)}: {printable(unreadable.reason)}")
     status = _STEPS[arguments.step][1](found, arguments, console)
-    return max(status, ExitStatus.FINDINGS) if found.bad else status
+    return worst((status, ExitStatus.FINDINGS)) if found.bad else status
 
 
 def _chosen(found: Found, arguments: argparse.Namespace) -> Found:
@@ -156,11 +155,7 @@ def _tell(console: Console, done: str, arguments: argparse.Namespace, directorie
 
 def log_dir_of(directory: PurePath) -> PurePath:
     """Return the log directory that a directory is, or lies in: that of the lock."""
-    try:
-        parse_directory_name(directory.name)
-    except CorruptData:
-        return directory
-    return directory.parent
+    return find_target(OsFs(), str(directory)).log_dir
 
 
 def _locked(found: Found) -> contextlib.ExitStack:
