@@ -47,9 +47,9 @@ class Points:
 
     recovery_point: int | None
     log_start: int
-    clean: bool
-    flushed: bool
-    marker: bool
+    clean: bool = False
+    flushed: bool = False
+    marker: bool = False
     metadata: bool = False
     """It is the KRaft metadata log."""
     topic: str = ""
@@ -186,10 +186,9 @@ class Survey:
         if self.derive_from >= len(segments):
             return
         base = segments[self.derive_from].base_offset
-        log_start = max(self.points.log_start, segments[0].base_offset)
         self.state = ProducerState(map_end_offset=Offset(segments[0].base_offset))
         start = 0
-        for offset in sorted((o for o in self.resolved.snapshots if log_start < o <= base), reverse=True):
+        for offset in sorted((o for o in self.resolved.snapshots if self.points.log_start < o <= base), reverse=True):
             state = self._read_snapshot(offset)
             if state is not None:
                 self.state = state

@@ -34,7 +34,7 @@ from storage.errors import CorruptData, ReadFault
 from storage.fs import read_all
 from storage.log_reader import LogReader
 from storage.names import snapshot_file_name
-from storage.producer_state import decode_snapshot
+from storage.producer_state import ProducerState, decode_snapshot
 from storage.units import INT64_MAX, Offset
 
 _SWAP: Final = ".swap"
@@ -354,9 +354,7 @@ class _Planner:
             self.replace(survey.directory / name, wanted, Damage.SNAPSHOT_CORRUPT.value)
             return
         ours = decode_snapshot(wanted, Offset(offset))
-        # A running broker forgets producers that were silent for long; that they are missing is no difference.
-        expired = [p for p in ours.entries if p not in found.entries and ours.entries[p].txn_first_offset < 0]
-        if {p: e for p, e in ours.entries.items() if p not in expired} != found.entries:
+        if not _is_valid(found, ours, self.log_start()):
             evidence = f"{len(found.entries)} producers there, {len(ours.entries)} from the log, and they differ"
             self.judge(Finding(Damage.SNAPSHOT_DIFFERS, path, evidence))
             self.replace(survey.directory / name, wanted, Damage.SNAPSHOT_DIFFERS.value)
@@ -372,10 +370,27 @@ class _Planner:
             path = survey.directory / name
             if offset in side.snapshots or path in {aside.path for aside in self.asides}:
                 continue
-            if offset > first or offset <= self.log_start() or offset not in bases:
+            if (
+                offset > first
+                or (offset <= self.log_start() and not self.feeds_scan(offset, path))
+                or offset not in bases
+            ):
                 reason = "no segment begins or ends at this offset"
                 self.judge(Finding(Damage.SNAPSHOT_STRAY, path, reason))
                 self.asides.append(SetAside(path, reason))
+
+    def feeds_scan(self, offset: int, path: PurePath) -> bool:
+        """Tell whether a broker's recovery begins with this snapshot, though it removes it in the end.
+
+        It stands at the first segment's base, and knows producers whose records are gone.
+        """
+        survey = self.survey
+        if survey.scope > 0 or offset <= survey.points.log_start or offset != self.kept[0].base_offset:
+            return False
+        try:
+            return bool(decode_snapshot(read_all(survey.fs, path, SMALL_FILE_LIMIT), Offset(offset)).entries)
+        except CorruptData:
+            return False
 
     def repair_epochs(self) -> None:
         survey = self.survey
@@ -465,6 +480,20 @@ class _Planner:
             loaded=loaded,
             scanned_bytes=sum(report.scanned_bytes for report in self.reports.values()),
         )
+
+
+def _is_valid(found: ProducerState, ours: ProducerState, log_start: int) -> bool:
+    """Tell whether a snapshot agrees with the log, though it may know more or less than the log tells.
+
+    A running broker forgets producers that were silent for long, and it remembers some whose records are gone.
+    """
+    fewer = (ours.entries[p] for p in ours.entries.keys() - found.entries.keys())
+    more = (found.entries[p] for p in found.entries.keys() - ours.entries.keys())
+    return (
+        all(found.entries[p] == ours.entries[p] for p in found.entries.keys() & ours.entries.keys())
+        and all(entry.txn_first_offset < 0 for entry in fewer)
+        and all(entry.txn_first_offset < 0 and entry.last_offset < log_start for entry in more)
+    )
 
 
 def _order(verdict: Verdict) -> tuple[str, int, str]:

@@ -137,9 +137,7 @@ def plan_partition_dir(
     """
     reporter = reporter or SilentReporter()
     state = read_log_dir(fs, directory.parent, options.user, only=directory.name)
-    points = next(
-        (state.points_of(d) for d in state.partitions), Points(None, 0, clean=False, flushed=False, marker=False)
-    )
+    points = next((state.points_of(d) for d in state.partitions), Points(None, 0))
     reporter.begin(str(directory), 0, 1)
     survey = Survey(fs, directory, directory.name, points, options)
     (done,) = _run([survey], reporter, jobs)

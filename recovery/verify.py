@@ -220,7 +220,8 @@ def _compare_indexes(
     if not canonical:
         findings = finish_against_batches(checks, files, report.valid_size, fold, active=active)
         report.findings += findings
-        if report.damage is None and not any(finding.kind.subject is Subject.INDEX for finding in findings):
+        subjects = {finding.kind.subject for finding in findings}
+        if report.damage is None and not subjects & {Subject.INDEX, Subject.PADDING}:
             return
     comparison = compare_with_canonical(
         fs, files, fold, options, active=active, cut=report.damage is not None or not canonical
