@@ -235,9 +235,7 @@ def _unzstd(payload: memoryview) -> Iterator[bytes]:
     while position < len(payload):
         number, size = _ZSTD_FRAME_START.unpack(bytes(payload[position : position + _ZSTD_FRAME_START.size]).ljust(8))
         if number in _ZSTD_SKIPPABLE:
-            position += _ZSTD_FRAME_START.size + size
-            if position > len(payload):
-                raise BatchCorrupt("zstd: ends inside a skippable frame")
+            position = _end_of_frame(position, position + _ZSTD_FRAME_START.size + size, len(payload))
             continue
         frames += 1
         if frames > _ZSTD_MOST_FRAMES:
@@ -250,13 +248,24 @@ def _unzstd(payload: memoryview) -> Iterator[bytes]:
 
 def _zstd_frame(zstd: ModuleType, payload: memoryview, position: int) -> Generator[bytes, None, int]:
     """Yield the content of the frame at `position`; return the position behind it."""
+    start = position
     decoder = zstd.ZstdDecompressor()  # refuses windows above 128 MiB, as Kafka's does
     while not decoder.eof:
         piece = payload[position : position + _FEED_BYTES] if decoder.needs_input else b""
         if decoder.needs_input and not piece:
-            raise BatchCorrupt("zstd: ends inside a frame")
+            return _end_of_frame(start, position + 1, len(payload))
         position += len(piece)
         chunk: bytes = decoder.decompress(piece, CHUNK_BYTES)
         if chunk:
             yield chunk
     return position - len(decoder.unused_data)
+
+
+def _end_of_frame(start: int, end: int, size: int) -> int:
+    """Return where a frame from `start` to `end` ends in a payload of `size` bytes.
+
+    Brokers do not notice that a frame is cut if there is one before it: what it gave so far counts.
+    """
+    if end > size and start == 0:
+        raise BatchCorrupt("zstd: ends inside a frame")
+    return min(end, size)

@@ -46,6 +46,9 @@ def decode_stream(payload: memoryview, *, limit: int) -> Iterator[bytearray]:
             position += STREAM_HEADER.size
             if position > len(payload):
                 raise BatchCorrupt("snappy: ends inside a header")
+            _, version, _ = STREAM_HEADER.unpack_from(payload, position - STREAM_HEADER.size)
+            if version < _VERSION:  # of the first header it is not looked at
+                raise BatchCorrupt(f"snappy: version {version} in a further header")
             continue
         position += _SIZE_FIELD
         size = int.from_bytes(field, "big", signed=True)

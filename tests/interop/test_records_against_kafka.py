@@ -141,6 +141,12 @@ def flipped(data: bytes, place: int) -> bytes:
     return bytes(changed)
 
 
+def ended_badly(data: bytes) -> bytes:
+    """Return a frame of zstd from which all of `data` can be had, and whose last, empty block is cut."""
+    stored = (len(data) << 3).to_bytes(3, "little") + data
+    return bytes.fromhex("28b52ffd 00 38") + stored + b"\x01\0"
+
+
 GZIP: list[Callable[[bytes], bytes]] = [
     lambda data: compress(1, data[:9]) + compress(1, data[9:]),
     lambda data: compress(1, data) + b"garbage",
@@ -163,6 +169,9 @@ SNAPPY: list[Callable[[bytes], bytes]] = [
     lambda data: XERIAL + chunk(data) + b"\xff\xff\xff\xff",
     lambda data: XERIAL + chunk(data) + XERIAL[:9],
     lambda data: XERIAL + bytes(4) + chunk(data),
+    lambda data: XERIAL + chunk(data[:9]) + XERIAL[:8] + bytes(8) + chunk(data[9:]),
+    lambda data: XERIAL + chunk(data[:9]) + XERIAL[:4] + b"????" + XERIAL[8:] + chunk(data[9:]),
+    lambda data: XERIAL[:8] + b"\xff" * 8 + chunk(data),
     lambda _: b"",
 ]
 LZ4: list[Callable[[bytes], bytes]] = [
@@ -191,6 +200,15 @@ ZSTD: list[Callable[[bytes], bytes]] = [
     lambda data: compress(4, data) + b"garbage behind it",
     lambda data: compress(4, data)[:-1],
     lambda data: compress(4, data)[:-1] + SKIPPABLE,
+    lambda data: SKIPPABLE + compress(4, data)[:-1],
+    lambda data: SKIPPABLE + ended_badly(data),
+    ended_badly,
+    lambda data: compress(4, b"") + ended_badly(data),
+    lambda data: compress(4, data) + compress(4, b"more" * 99)[:-1],
+    lambda data: compress(4, data) + SKIPPABLE[:-1],
+    lambda data: compress(4, data) + SKIPPABLE[:2],
+    lambda data: compress(4, data) + b"\x28\xb5",
+    lambda data: compress(4, data) + b"\x28\xb6",
     lambda _: b"",
 ]
 MADE = [

@@ -173,11 +173,12 @@ def test_snappy_that_brokers_accept(payload: bytes, times: int) -> None:
         XERIAL + b"\0\0\0\x0b" + RAW_SNAPPY,
         XERIAL + b"\xff\xff\xff\xff",
         XERIAL + chunk(RAW_SNAPPY) + XERIAL[:15],
+        XERIAL + chunk(RAW_SNAPPY) + XERIAL[:8] + bytes(8) + chunk(RAW_SNAPPY),
         XERIAL + chunk(RAW_SNAPPY[:-1]),
         XERIAL[:15],
         RAW_SNAPPY[:-1],
     ],
-    ids=["empty", "cut", "too long", "negative", "cut header", "bad block", "short", "cut bare block"],
+    ids=["empty", "cut", "too long", "negative", "cut header", "old header", "bad block", "short", "cut bare block"],
 )
 def test_snappy_that_brokers_refuse(payload: bytes) -> None:
     with pytest.raises(BatchCorrupt, match="snappy"):
@@ -306,8 +307,11 @@ SKIPPABLE = bytes.fromhex("5a2a4d18 03000000 616263")
         (SKIPPABLE + compress(4, TEXT), 1),
         (compress(4, TEXT) + SKIPPABLE + compress(4, b"") + compress(4, TEXT) + SKIPPABLE, 2),
         (b"", 0),
+        (compress(4, TEXT) + compress(4, TEXT)[:-1], 1),
+        (compress(4, TEXT) + SKIPPABLE[:-1], 1),
+        (compress(4, TEXT) + SKIPPABLE[:2], 1),
     ],
-    ids=["one frame", "two frames", "skippable first", "mixed", "nothing"],
+    ids=["one", "two", "skippable first", "mixed", "nothing", "second cut", "skippable cut", "start of a magic"],
 )
 def test_zstd_that_brokers_accept(payload: bytes, times: int) -> None:
     assert read(4, payload) == TEXT * times
@@ -321,6 +325,7 @@ def test_zstd_that_brokers_accept(payload: bytes, times: int) -> None:
         compress(4, TEXT)[:-1],
         compress(4, TEXT)[:3],
         SKIPPABLE[:-1],
+        SKIPPABLE[:5],
         b"not zstd at all",
     ],
 )
