@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
+from cli.advice import next_step
 from cli.console import Console
 from cli.settings import Settings
 from cli.targets import Target, absolute, ensure_log_dir
-from cli.work import Work, failure, mark_duplicates, reporting
+from cli.work import Made, OwnFault, Work, failure, jobs_each, reporting
 from recovery.execute import Orders, execute
 from recovery.plan import LogDirPlan, PlanOptions
 from recovery.report import Outcome
@@ -72,52 +73,65 @@ def place_exists(place: PurePath) -> bool:
 
 
 def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order], keeping: Keeping) -> list[Outcome]:
-    """Lock, plan and carry out. Locks are held until the last effect; one failure does not stop the others."""
+    """Lock, plan, carry out and look again. Locks are held to the end; one that fails does not stop the others."""
     fs = OsFs()
     outcomes: dict[Target, Outcome] = {}
     with contextlib.ExitStack() as locks, reporting(console, settings) as reporter:
-        work = Work(fs, reporter, settings.jobs)
-        planned: dict[Target, Planned] = {}
-        for order in orders:
-            with _failing(order.target, outcomes):
-                ensure_log_dir(fs, order.target.path)
-                locks.enter_context(lock_log_dir(order.target.path))
-                planned[order.target] = work.plan(order.target, order.options)
-        mark_duplicates(list(planned.values()))
-        for order in orders:
-            if order.target in planned:
-                with _failing(order.target, outcomes, planned[order.target].plan):
-                    order.agrees(planned[order.target].plan)
-                    outcomes[order.target] = _carry_out(fs, work, order, planned[order.target], keeping)
+        work = Work(fs, reporter, jobs_each(settings, len(orders)))
+        locked = [order for order in orders if _is_locked(fs, locks, order.target, outcomes)]
+        made = work.plan_all([(order.target, order.options) for order in locked])
+        done = {}
+        for order in locked:
+            outcomes[order.target] = _carry_out(fs, work, order, made[order.target], keeping)
+            if outcomes[order.target].done:
+                done[order.target] = order.options
+        for target, again in work.plan_all(list(done.items())).items():
+            outcomes[target] = _looked_again(outcomes[target], again)
     return [outcomes[order.target] for order in orders]
 
 
-@contextlib.contextmanager
-def _failing(target: Target, outcomes: dict[Target, Outcome], plan: LogDirPlan | None = None) -> Iterator[None]:
-    """Make the outcome of a target out of a fault, so that the next one has its turn."""
+def _is_locked(fs: Fs, locks: contextlib.ExitStack, target: Target, outcomes: dict[Target, Outcome]) -> bool:
     try:
-        yield
+        ensure_log_dir(fs, target.path)
+        locks.enter_context(lock_log_dir(target.path))
     except LogmendError as error:
-        outcomes[target] = failure(target.path, error, plan)
+        outcomes[target] = failure(target.path, error)
+        return False
+    return True
 
 
-def _carry_out(fs: Fs, work: Work, order: Order, planned: Planned, keeping: Keeping) -> Outcome:
-    plan, path = planned.plan, order.target.path
-    if plan.stopped:
-        return Outcome(path, plan.status, plan)
-    if plan.is_empty:
-        return Outcome(path, _settled(plan), plan, done=0)
-    orders = Orders(plan.plan_id, time.time_ns() // 1_000_000, _version(), keeping.directory, keeping.discard)
-    done = execute(fs, plan, planned.contents_of, orders, work.reporter)
-    after = work.plan(order.target, order.options).plan
-    if after.stopped:
-        return Outcome(path, after.status, plan, done=done.actions, bytes_quarantined=done.kept_bytes, after=after)
-    if not after.is_empty:
-        raise LogmendError(
-            f"{printable(path)}: plan {plan.plan_id} was carried out, and a second look still finds work: plan "
-            f"{after.plan_id}. Nothing that was cut is lost; do not start the broker"
-        )
-    return Outcome(path, _settled(after), plan, done=done.actions, bytes_quarantined=done.kept_bytes, after=after)
+def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping) -> Outcome:
+    path = order.target.path
+    if not isinstance(made, Planned):
+        return failure(path, made)
+    plan = made.plan
+    try:
+        order.agrees(plan)
+        if plan.stopped:
+            return Outcome(path, plan.status, plan)
+        if plan.is_empty:
+            return Outcome(path, _settled(plan), plan, done=0)
+        orders = Orders(plan.plan_id, time.time_ns() // 1_000_000, _version(), keeping.directory, keeping.discard)
+        done = execute(fs, plan, made.contents_of, orders, work.reporter)
+    except LogmendError as error:
+        return failure(path, error, plan)
+    except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)
+        return failure(path, OwnFault(path, error), plan)
+    return Outcome(path, ExitStatus.CLEAN, plan, done=done.actions, bytes_quarantined=done.kept_bytes)
+
+
+def _looked_again(outcome: Outcome, again: Made) -> Outcome:
+    """Return the outcome with what a second look found; there must be nothing left to do."""
+    if not isinstance(again, Planned):
+        return replace(outcome, status=again.status, error=again, hint=next_step(again))
+    after = again.plan
+    if after.is_empty:
+        return replace(outcome, status=after.status if after.stopped else _settled(after), after=after)
+    error = LogmendError(
+        f"{printable(outcome.path)}: its plan was carried out, and a second look still finds work: plan "
+        f"{after.plan_id}. Nothing that was cut is lost; do not start the broker"
+    )
+    return replace(outcome, status=error.status, after=after, error=error)
 
 
 def _settled(plan: LogDirPlan) -> ExitStatus:

@@ -35,16 +35,24 @@ def style_for(stream: TextIO, environment: Mapping[str, str]) -> Style:
 
 
 class Console:
-    """The streams of one run of the command; `json` and `jsonl` say how results are wanted.
+    """The streams of one run of the command; `json` and `jsonl` say how results are wanted, `debug` how much of a bug.
 
     A stream that cannot be written to never interrupts the work: a recovery must not stop half way because whoever read
     its output has gone. `finish` says at the end whether results were lost.
     """
 
     def __init__(
-        self, out: TextIO, err: TextIO, style: Style = plain, *, json: bool = False, jsonl: bool = False
+        self,
+        out: TextIO,
+        err: TextIO,
+        style: Style = plain,
+        *,
+        json: bool = False,
+        jsonl: bool = False,
+        debug: bool = False,
     ) -> None:
-        self.out, self.err, self.style, self.json, self.jsonl = out, err, style, json, jsonl
+        self.out, self.err, self.style = out, err, style
+        self.json, self.jsonl, self.debug = json, jsonl, debug
         self._failure: OSError | None = None
 
     @property
@@ -113,10 +121,10 @@ class Console:
             os.close(nowhere)
 
 
-def standard_console(environment: Mapping[str, str], *, as_json: bool, as_events: bool) -> Console:
+def standard_console(environment: Mapping[str, str], *, json: bool, jsonl: bool, debug: bool) -> Console:
     """Return the console on the process's own streams; what their encoding does not know is escaped, never an error."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-    return Console(sys.stdout, sys.stderr, style_for(sys.stdout, environment), json=as_json, jsonl=as_events)
+    return Console(sys.stdout, sys.stderr, style_for(sys.stdout, environment), json=json, jsonl=jsonl, debug=debug)

@@ -83,7 +83,7 @@ def _dispatch(arguments: argparse.Namespace, console: Console, environment: Mapp
     return _command(COMMANDS[arguments.command][0]).run(arguments, console, environment)
 
 
-def status_of(error: BaseException, console: Console, *, debug: bool) -> ExitStatus:
+def status_of(error: BaseException, console: Console) -> ExitStatus:
     """Return the exit status for whatever ended a command, and say on standard error what it was."""
     match error:
         case KeyboardInterrupt():
@@ -99,16 +99,16 @@ def status_of(error: BaseException, console: Console, *, debug: bool) -> ExitSta
                 console.complain(f"next: {step}")
             return error.status
         case _:
-            return _bug(error, console, debug=debug)
+            return _bug(error, console)
 
 
-def _bug(error: BaseException, console: Console, *, debug: bool) -> ExitStatus:
-    if debug:
+def _bug(error: BaseException, console: Console) -> ExitStatus:
+    if console.debug:
         import traceback  # noqa: PLC0415
 
         console.show("".join(traceback.format_exception(error)))
     console.complain(f"a fault of logmend itself: {type(error).__name__}: {printable(error)}")
-    console.complain(_REPORT if debug else f"{_REPORT}; --debug shows the traceback")
+    console.complain(_REPORT if console.debug else f"{_REPORT}; --debug shows the traceback")
     return ExitStatus.BUG
 
 
@@ -117,7 +117,7 @@ def _guarded(arguments: argparse.Namespace, console: Console, environment: Mappi
         with handled(stop=nothing, tell=nothing):
             status = _dispatch(arguments, console, environment)
     except BaseException as error:  # noqa: BLE001 (the one place where whatever happens becomes a status)
-        status = status_of(error, console, debug=arguments.debug)
+        status = status_of(error, console)
     return worst((status, console.finish()))
 
 
@@ -129,7 +129,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_usage(sys.stderr)
         return ExitStatus.USAGE.value
     environment = os.environ
-    console = standard_console(environment, as_json=arguments.json, as_events=getattr(arguments, "jsonl", False))
+    console = standard_console(
+        environment, json=arguments.json, jsonl=getattr(arguments, "jsonl", False), debug=arguments.debug
+    )
     return _guarded(arguments, console, environment).value
 
 

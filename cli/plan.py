@@ -12,7 +12,7 @@ from cli.console import Console
 from cli.settings import Settings
 from cli.targets import Target, TargetKind, with_metadata_dir
 from cli.version import version
-from cli.work import Work, find_targets, look_at_all, reporting, tell
+from cli.work import Work, find_targets, jobs_each, look_at_all, reporting, tell
 from recovery.plan import PlanOptions
 from recovery.report import Outcome, command, plan_document, plan_text
 from storage.errors import ConfigInvalid, ExitStatus, WriteFault, printable
@@ -41,7 +41,7 @@ def show_plan(console: Console, settings: Settings, options: PlanOptions, out: s
     refuse_files(targets, "plan")
     options = with_metadata_dir(fs, targets, options)
     with reporting(console, settings) as reporter:
-        outcomes = [*look_at_all(Work(fs, reporter, settings.jobs), targets, options), *outcomes]
+        outcomes = [*look_at_all(Work(fs, reporter, jobs_each(settings, len(targets))), targets, options), *outcomes]
     status = tell(console, outcomes, lambda outcome: plan_text(outcome, console.style))
     planned = [outcome for outcome in outcomes if outcome.plan is not None]
     if console.json:

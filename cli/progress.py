@@ -55,6 +55,12 @@ class Meter:
         self.began = self._clock()
         self._samples: deque[tuple[float, int]] = deque([(self.began, 0)])
 
+    def join(self, what: str, total_bytes: int, partitions: int) -> None:
+        """Count another log directory in, which is read at the same time."""
+        self.what = f"{self.what}, {what}"
+        self.total += total_bytes
+        self.partitions += partitions
+
     def expect(self, size: int) -> None:
         """Count bytes that will have to be read as well."""
         self.total += size
@@ -119,6 +125,7 @@ class ProgressReporter:
         self._shown = 0.0
         self._on_screen = 0
         self._is_stopped = False
+        self._running = 0
 
     def stop(self) -> None:
         """Make the threads of the work give up at their next call; needs no lock, so a signal handler may do it."""
@@ -129,8 +136,12 @@ class ProgressReporter:
             if not what:
                 self._meter.expect(total_bytes)
                 return
-            self._meter.start(printable(what), total_bytes, partitions)
-            self._shown = self._clock()
+            if self._running:
+                self._meter.join(printable(what), total_bytes, partitions)
+            else:
+                self._meter.start(printable(what), total_bytes, partitions)
+                self._shown = self._clock()
+            self._running += 1
             self._event("scan_started", what=what, total_bytes=total_bytes, partitions=partitions)
 
     def scanned(self, partition: str, size: int) -> None:
@@ -157,6 +168,9 @@ class ProgressReporter:
 
     def end(self) -> None:
         with self._turn:
+            self._running = max(self._running - 1, 0)
+            if self._running:
+                return
             self._wipe()
             meter = self._meter
             seconds = self._clock() - meter.began

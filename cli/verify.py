@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from cli.arguments import add_files, add_output, add_work, options_of, require_paths, settings_of
 from cli.console import Console
 from cli.targets import TargetKind, with_metadata_dir
-from cli.work import Work, find_targets, look_at_all, reporting, tell
+from cli.work import Work, find_targets, jobs_each, look_at_all, reporting, tell
 from recovery.report import document, outcome_document, verify_text, worst
 from storage.errors import ExitStatus
 from storage.fs import OsFs, ReadOnlyFs
@@ -32,7 +32,10 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     options = with_metadata_dir(fs, targets, options)
     directories = [target for target in targets if target.kind is not TargetKind.FILE]
     with reporting(console, settings) as reporter:
-        outcomes = [*look_at_all(Work(fs, reporter, settings.jobs), directories, options), *outcomes]
+        outcomes = [
+            *look_at_all(Work(fs, reporter, jobs_each(settings, len(targets))), directories, options),
+            *outcomes,
+        ]
     files = [target.path for target in targets if target.kind is TargetKind.FILE]
     if files:
         from cli.verify_file import verify_file  # noqa: PLC0415 (most runs are for directories)

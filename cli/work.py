@@ -1,4 +1,4 @@
-"""Plans the log directories that a command was given, one after another, and tells what came of each.
+"""Plans the log directories that a command was given, side by side, and tells what came of each.
 
 One of them failing does not stop the others: a fault becomes its outcome, and the worst status wins at the end.
 """
@@ -24,10 +24,26 @@ from recovery.survey import Planned, find_duplicates, plan_log_dir, plan_partiti
 from storage.errors import EnvironmentFault, ExitStatus, LogmendError, printable
 from storage.fs import ReadFs, lock_state
 
+Request = tuple[Target, PlanOptions]
+Made = Planned | LogmendError
+"""A plan, or why there is none."""
+
+
+class OwnFault(LogmendError):
+    """A fault of this program that ended the work on one log directory; what it was is its cause."""
+
+    def __init__(self, path: PurePath, cause: Exception) -> None:
+        super().__init__(path, cause)
+        self.path, self.__cause__ = path, cause
+
+    def __str__(self) -> str:
+        what = f"{type(self.__cause__).__name__}: {printable(self.__cause__)}"
+        return f"{printable(self.path)}: a fault of logmend itself: {what}; --debug shows the traceback"
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What planning needs, whichever directory it is for."""
+    """What planning needs, whichever directory it is for. `jobs`: threads that read one log directory."""
 
     fs: ReadFs
     reporter: ProgressReporter
@@ -39,6 +55,35 @@ class Work:
             options = replace(options, metadata_dir=None)  # it looks into itself first; so a plan needs not say so
         plan = plan_partition_dir if target.kind is TargetKind.PARTITION else plan_log_dir
         return plan(self.fs, target.path, options, self.reporter, self.jobs)
+
+    def plan_all(self, requests: Sequence[Request]) -> dict[Target, Made]:
+        """Plan several at once, for they mostly lie on disks of their own; findings that take all of them included."""
+        made = dict(zip((target for target, _ in requests), self._side_by_side(requests), strict=True))
+        mark_duplicates([each for each in made.values() if isinstance(each, Planned)])
+        return made
+
+    def _side_by_side(self, requests: Sequence[Request]) -> Sequence[Made]:
+        if len(requests) <= 1:
+            return [self._made(request) for request in requests]
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+        with ThreadPoolExecutor(len(requests), thread_name_prefix="log-dir") as pool:
+            return list(pool.map(self._made, requests))
+
+    def _made(self, request: Request) -> Made:
+        try:
+            return self.plan(*request)
+        except LogmendError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)
+            return OwnFault(request[0].path, error)
+
+
+def jobs_each(settings: Settings, log_dirs: int) -> int:
+    """Return the threads for each log directory: what was asked for, else a share of the processors."""
+    if settings.origins.get("jobs") != "default":
+        return settings.jobs
+    return max(settings.jobs // max(log_dirs, 1), 1)
 
 
 @contextlib.contextmanager
@@ -76,19 +121,13 @@ def find_targets(fs: ReadFs, names: Iterable[str]) -> tuple[list[Target], list[O
 
 def look_at_all(work: Work, targets: Sequence[Target], options: PlanOptions) -> list[Outcome]:
     """Return what a command that only reads finds out about each target."""
-    planned: dict[Target, Planned] = {}
-    failed: dict[Target, Outcome] = {}
-    for target in targets:
-        try:
-            planned[target] = work.plan(target, options)
-        except LogmendError as error:
-            failed[target] = failure(target.path, error)
-    mark_duplicates(list(planned.values()))
-    return [failed[target] if target in failed else _looked_at(target, planned[target].plan) for target in targets]
-
-
-def _looked_at(target: Target, plan: LogDirPlan) -> Outcome:
-    return Outcome(target.path, plan.status, plan, in_use=is_in_use(target.log_dir))
+    made = work.plan_all([(target, options) for target in targets])
+    return [
+        Outcome(target.path, each.plan.status, each.plan, in_use=is_in_use(target.log_dir))
+        if isinstance(each, Planned)
+        else failure(target.path, each)
+        for target, each in made.items()
+    ]
 
 
 def mark_duplicates(planned: Sequence[Planned]) -> None:
@@ -127,12 +166,21 @@ def tell(console: Console, outcomes: Sequence[Outcome], text: Callable[[Outcome]
     """Write outcomes for people or as events, and return the worst status."""
     for outcome in outcomes:
         if outcome.error is not None:
-            console.complain(str(outcome.error))
-            if outcome.hint:
-                console.complain(f"next: {outcome.hint}")
+            complain(console, outcome.error, outcome.hint)
         if console.jsonl:
             for event in events_of(outcome):
                 console.event(event)
         elif console.is_text:
             console.say(text(outcome))
     return worst(outcome.status for outcome in outcomes)
+
+
+def complain(console: Console, error: LogmendError, hint: str) -> None:
+    """Write what ended the work on one log directory, and what to try next."""
+    if console.debug and isinstance(error, OwnFault):
+        import traceback  # noqa: PLC0415
+
+        console.show("".join(traceback.format_exception(error.__cause__)))
+    console.complain(str(error))
+    if hint:
+        console.complain(f"next: {hint}")

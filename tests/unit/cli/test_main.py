@@ -39,7 +39,7 @@ def os_error(number: int) -> OSError:
 
 def judged(error: BaseException, *, debug: bool = False) -> tuple[ExitStatus, str]:
     err = io.StringIO()
-    return status_of(error, Console(io.StringIO(), err), debug=debug), err.getvalue()
+    return status_of(error, Console(io.StringIO(), err, debug=debug)), err.getvalue()
 
 
 @pytest.mark.parametrize(
