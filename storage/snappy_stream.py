@@ -46,8 +46,9 @@ def decode_stream(payload: memoryview, *, limit: int) -> Iterator[bytearray]:
             position += STREAM_HEADER.size
             if position > len(payload):
                 raise BatchCorrupt("snappy: ends inside a header")
-            _, version, _ = STREAM_HEADER.unpack_from(payload, position - STREAM_HEADER.size)
-            if version < _VERSION:  # of the first header it is not looked at
+            magic, version, _ = STREAM_HEADER.unpack_from(payload, position - STREAM_HEADER.size)
+            # Brokers ask for the version here, though not in the first header, and only behind a whole magic.
+            if magic == int.from_bytes(_MAGIC, "big") and version < _VERSION:
                 raise BatchCorrupt(f"snappy: version {version} in a further header")
             continue
         position += _SIZE_FIELD

@@ -171,6 +171,7 @@ SNAPPY: list[Callable[[bytes], bytes]] = [
     lambda data: XERIAL + bytes(4) + chunk(data),
     lambda data: XERIAL + chunk(data[:9]) + XERIAL[:8] + bytes(8) + chunk(data[9:]),
     lambda data: XERIAL + chunk(data[:9]) + XERIAL[:4] + b"????" + XERIAL[8:] + chunk(data[9:]),
+    lambda data: XERIAL + chunk(data[:9]) + XERIAL[:4] + bytes(12) + chunk(data[9:]),
     lambda data: XERIAL[:8] + b"\xff" * 8 + chunk(data),
     lambda _: b"",
 ]
