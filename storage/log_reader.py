@@ -8,17 +8,16 @@ Source of the walk: Apache Kafka 4.3.0, FileLogInputStream and LogSegment.recove
 from __future__ import annotations
 
 import errno
-import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
-from storage.batch import parse_header
+from storage.batch import BatchHeader, parse_header
 from storage.errors import FileVanished
 from storage.fs import ReadFile
-from storage.rows import CONTROL_NONE, BatchRows, Stop
+from storage.rows import COLUMNS, CONTROL_NONE, BatchRows, Stop
 from storage.scan import crc32c, find_batch, scan_batches, walk_headers
 
 WINDOW_BYTES: Final = 1 << 20
@@ -29,8 +28,9 @@ _SEARCH_BYTES: Final = 4 << 20
 _MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 
 OnRows = Callable[[BatchRows, int, memoryview, int], None]
-"""Called with the rows, their count, and the bytes they came from: batch i begins in them at `rows.position[i] - origin`,
-where `origin` is the last argument. The bytes are empty for a batch that is larger than the window."""
+"""Called with the rows, their count, the bytes they came from and `origin`, the file position of those bytes.
+
+Batch i begins in them at `rows.position[i] - origin`. They are empty for a batch that is larger than the window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class LogReader:
     ) -> LogScan:
         """Check every batch in the bytes from `start` to `size` of `file`, and hand them on in pieces.
 
-        `next_offset` is the lowest offset that the first batch may have. `on_rows` is called for each
-        window; rows and bytes are reused afterwards. Raises `FileVanished` if the file is shorter than `size`: a broker may
-        truncate under us; and `ReadFault`.
+        `next_offset` is the lowest offset that the first batch may have. `on_rows` is called for each window; rows and
+        bytes are reused afterwards. Raises `ReadFault`, and `FileVanished` if the file is shorter than `size`: a broker
+        may truncate under us.
         """
         return _Walk(self._buffer, self._rows, file, path, size, on_rows, verify=True).run(start, next_offset)
 
@@ -129,7 +129,7 @@ class _Walk:
         wanted = min(len(self._buffer) - have, self._size - position)
         count = self._file.read_into(position, self._buffer[have : have + wanted])
         if count < wanted:
-            raise FileVanished(f"reading at {position + count}", self._path, OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
+            raise _shrunk(self._path, position + count)
         return count
 
     def _hand_on(self, count: int, next_offset: int, window: memoryview, origin: int) -> int:
@@ -178,16 +178,20 @@ class _Walk:
         while done < size:
             part = piece[: min(len(piece), size - done)]
             if self._file.read_into(position + done, part) < len(part):
-                raise FileVanished("reading a batch", self._path, OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
+                raise _shrunk(self._path, position + done)
             value = crc32c(part, value) if magic >= 2 else zlib.crc32(part, value)
             done += len(part)
         return value
 
-    def _fill_row(self, position: int, header: object) -> None:
-        for name in BatchRows.__slots__[:-2]:
+    def _fill_row(self, position: int, header: BatchHeader) -> None:
+        for name in COLUMNS:
             getattr(self._rows, name)[0] = getattr(header, name, -1)
         self._rows.position[0] = position
         self._rows.control[0] = CONTROL_NONE  # markers are small; no control batch is larger than a window
+
+
+def _shrunk(path: PurePath, position: int) -> FileVanished:
+    return FileVanished(f"reading at {position}", path, OSError(errno.ESTALE, "it has shrunk"))
 
 
 def find_sound_batch(file: ReadFile, size: int, start: int, next_offset: int) -> int | None:
