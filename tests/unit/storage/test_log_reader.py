@@ -72,8 +72,12 @@ def test_an_incomplete_last_batch_ends_the_chain_before_it(log: Path, window: in
 
 @pytest.mark.parametrize("window", [128, 1 << 20])
 @pytest.mark.parametrize(("at", "new", "stop"), [
-    (30, b"\xff", Stop.BAD_CRC), (8, struct.pack(">i", 13), Stop.BAD_SIZE), (16, b"\x07", Stop.UNKNOWN_MAGIC), (16, b"\x07\0\0\0\0", Stop.BAD_MAGIC),
-    (16, b"\xff", Stop.BAD_MAGIC), (0, struct.pack(">q", 1), Stop.BAD_ORDER),
+    (30, b"\xff", Stop.BAD_CRC),
+    (8, struct.pack(">i", 13), Stop.BAD_SIZE),
+    (16, b"\x07", Stop.UNKNOWN_MAGIC),
+    (16, b"\x07\0\0\0\0", Stop.BAD_MAGIC),
+    (16, b"\xff", Stop.BAD_MAGIC),
+    (0, struct.pack(">q", 1), Stop.BAD_ORDER),
 ])  # fmt: skip
 def test_damage_in_a_large_batch_is_told_alike(log: Path, window: int, at: int, new: bytes, stop: Stop) -> None:
     data, place = bytearray(log.read_bytes()), 161
