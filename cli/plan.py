@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from cli.arguments import add_files, add_output, add_work, options_of, require_paths, settings_of
 from cli.console import Console
 from cli.settings import Settings
-from cli.targets import Target, TargetKind, with_metadata_dir
+from cli.targets import Target, TargetKind, absolute, with_metadata_dir
 from cli.version import version
 from cli.work import Work, find_targets, jobs_each, look_at_all, reporting, tell
 from recovery.plan import PlanOptions
@@ -39,6 +39,9 @@ def show_plan(console: Console, settings: Settings, options: PlanOptions, out: s
     fs = ReadOnlyFs(OsFs())
     targets, outcomes = find_targets(fs, require_paths(settings))
     refuse_files(targets, "plan")
+    if out is not None:
+        refuse_partitions(targets, "plan --out")
+        _refuse_inside(targets, out)
     options = with_metadata_dir(fs, targets, options)
     with reporting(console, settings) as reporter:
         outcomes = [*look_at_all(Work(fs, reporter, jobs_each(settings, len(targets))), targets, options), *outcomes]
@@ -47,10 +50,16 @@ def show_plan(console: Console, settings: Settings, options: PlanOptions, out: s
     if console.json:
         console.document(_document(planned))
     if out is not None:
-        refuse_partitions(targets, "plan --out")
         write_plan(out, planned)
         console.complain(f"plan written; next: {command('apply', out)}")
     return status
+
+
+def _refuse_inside(targets: Sequence[Target], out: str) -> None:
+    """Raise `ConfigInvalid` for a plan file inside a log directory: nothing there may change by looking."""
+    for target in targets:
+        if absolute(out).is_relative_to(target.path):
+            raise ConfigInvalid(f"--out {printable(out)} lies in the log directory {printable(target.path)}")
 
 
 def _document(planned: Sequence[Outcome]) -> dict[str, object]:

@@ -161,6 +161,24 @@ def test_7_a_plan_whose_files_have_changed(tmp_path: Path) -> None:
     assert f"{log}: its size has changed since the plan was made" in done.stderr
 
 
+def test_a_plan_of_two_log_directories_is_refused_where_it_is_stale_and_done_where_it_holds(tmp_path: Path) -> None:
+    logs = [make_log_dir(tmp_path / name, TORN, partition=f"{name}-0") for name in ("one", "two")]
+    plan = tmp_path / "plan.json"
+    logmend("plan", "--out", plan, tmp_path / "one", tmp_path / "two")
+    logs[0].write_bytes(TORN + b"more")
+    assert logmend("apply", plan).returncode == 7
+    assert [log.read_bytes() for log in logs] == [TORN + b"more", sound_log()]
+
+
+@pytest.mark.parametrize("out", ["data/plan.json", "old.json"])
+def test_2_a_plan_is_written_to_a_new_file_outside_the_log_directories(tmp_path: Path, out: str) -> None:
+    make_log_dir(tmp_path / "data", TORN)
+    (tmp_path / "old.json").write_text("precious")
+    before = tree(tmp_path)
+    done = logmend("plan", "--out", tmp_path / out, tmp_path / "data")
+    assert (done.returncode, tree(tmp_path)) == (2, before)
+
+
 def test_a_plan_is_applied_once_and_stale_the_second_time(tmp_path: Path) -> None:
     log = make_log_dir(tmp_path / "data", TORN)
     plan = tmp_path / "plan.json"
@@ -180,6 +198,31 @@ def test_70_a_fault_of_our_own_is_short_unless_asked(tmp_path: Path) -> None:
     assert "Traceback" in logmend("--debug", "verify", tmp_path, env=env).stderr
 
 
+def test_70_a_fault_of_our_own_in_one_log_directory_does_not_stop_the_others(tmp_path: Path) -> None:
+    make_log_dir(tmp_path / "bad", TORN, partition="clicks-0")
+    log = make_log_dir(tmp_path / "good", TORN)
+    code = (
+        "import storage.fs\n"
+        "entries = storage.fs.OsFs.entries\n"
+        "def broken(self, directory):\n"
+        "    assert directory.name != 'clicks-0'\n"
+        "    return entries(self, directory)\n"
+        "storage.fs.OsFs.entries = broken\n"
+    )
+    done = logmend("recover", tmp_path / "bad", tmp_path / "good", env=patched(tmp_path, code))
+    assert done.returncode == 70
+    assert f"{tmp_path / 'bad'}: a fault of logmend itself: AssertionError" in done.stderr
+    assert log.read_bytes() == sound_log()
+
+
+def test_70_a_plan_that_is_not_empty_after_it_was_carried_out(tmp_path: Path) -> None:
+    make_log_dir(tmp_path / "data", TORN)
+    code = "import storage.fs\nstorage.fs.OsFs.truncate = lambda self, path, size: None\n"
+    done = logmend("recover", tmp_path / "data", env=patched(tmp_path, code))
+    assert done.returncode == 70
+    assert "a second look still finds work" in done.stderr
+
+
 SLOW_SCAN = """
 import recovery.partition, sys, time
 def run(self, job, reader, progress):
@@ -193,19 +236,28 @@ recovery.partition.Survey.run = run
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("log_dirs", [("data",), ("data", "more")])
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_130_and_143_a_signal_ends_the_work_at_once(tmp_path: Path, number: int, status: int, jobs: str) -> None:
-    for partition in ("orders-0", "orders-1", "orders-2", "orders-3"):
-        make_log_dir(tmp_path / "data", TORN, partition=partition)
-    before = tree(tmp_path / "data")
-    env = patched(tmp_path, SLOW_SCAN)
-    process = start("recover", "-j", jobs, tmp_path / "data", env=env)
+def test_130_and_143_a_signal_ends_the_work_at_once(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    number: int,
+    status: int,
+    log_dirs: tuple[str, ...],
+    jobs: str,
+) -> None:
+    for log_dir in log_dirs:
+        for partition in ("0", "1", "2", "3"):
+            make_log_dir(tmp_path / log_dir, TORN, partition=f"{log_dir}-{partition}")
+    before = tree(tmp_path)
+    env = patched(tmp_path_factory.mktemp("patch"), SLOW_SCAN)
+    process = start("recover", "-j", jobs, *(tmp_path / log_dir for log_dir in log_dirs), env=env)
     assert process.stderr is not None
     assert process.stderr.readline() == "reading\n"
     asked = time.monotonic()
     process.send_signal(number)
     _, err = process.communicate(timeout=20)
-    assert (process.returncode, tree(tmp_path / "data")) == (status, before)
+    assert (process.returncode, tree(tmp_path)) == (status, before)
     assert time.monotonic() - asked < 5
     assert "run it again" in err
     assert "Traceback" not in err
@@ -356,6 +408,8 @@ def test_a_partition_in_two_log_directories_blocks_both(tmp_path: Path) -> None:
     done = logmend("verify", tmp_path / "a", tmp_path / "b")
     assert done.returncode == 1
     assert done.stdout.count("duplicate_partition") == 2
+    assert logmend("recover", tmp_path / "a", tmp_path / "b").returncode == 3
+    assert logmend("recover", tmp_path / "a", tmp_path / "b").returncode == 3
 
 
 def test_the_command_ends_quickly_on_nothing(tmp_path: Path) -> None:
