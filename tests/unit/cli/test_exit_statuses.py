@@ -226,6 +226,7 @@ def test_70_a_plan_that_is_not_empty_after_it_was_carried_out(tmp_path: Path) ->
 SLOW_SCAN = """
 import recovery.partition, sys, time
 def run(self, job, reader, progress):
+    progress(1)
     sys.stderr.write("reading\\n")
     sys.stderr.flush()
     for _ in range(600):
