@@ -32,6 +32,7 @@ Header: TypeAlias = tuple[str, bytes | None]
 """Name and value of a record header. Bytes of a name that are not UTF-8 are kept as lone surrogates."""
 
 _VARINT_BYTES: Final = 5
+_MOST_LIMITS: Final = 32  # how many times the limit of a record all records of a compressed batch may have
 
 
 class Record(NamedTuple):
@@ -49,11 +50,11 @@ class Record(NamedTuple):
 def records_of(batch: memoryview, *, limit: int = HELD_LIMIT) -> Iterator[Record]:
     """Yield the records of a whole batch of magic 0, 1 or 2, decompressed as they are asked for.
 
-    Memory is a few MiB and up to three times a record, in wrappers of magic 0 and 1 the decompressed set as well. A
-    compressed record, or set, of more than `limit` bytes raises `UnsupportedFormat`, as an unknown magic or codec does:
-    Kafka may read it, and a crafted batch of 1 MiB could ask for any amount of memory. Time is linear in what is
-    yielded, which for a crafted batch can be far more than its size: the caller stops when it has enough. Raises
-    `BatchCorrupt` at the first record that breaks the format, and behind the last one where bytes are left.
+    Memory is a few MiB and up to three times a record, in wrappers of magic 0 and 1 the decompressed set as well, and
+    for zstd its window, 128 MiB at most. A compressed record, or set, of more than `limit` bytes raises
+    `UnsupportedFormat`, as an unknown magic or codec does, and so do records of 32 times that in one compressed batch:
+    Kafka may read them, and a crafted batch of 1 MiB could ask for any amount of memory and time. Raises `BatchCorrupt`
+    at the first record that breaks the format, and behind the last one where bytes are left.
     """
     header = parse_header(batch)
     if header.size > len(batch):
@@ -65,8 +66,10 @@ def records_of(batch: memoryview, *, limit: int = HELD_LIMIT) -> Iterator[Record
             payload = batch[HEADER_V2.size : header.size]
             if header.record_count:
                 chunks = decompress_stream(header.codec, payload, magic=2, limit=limit)
-                # Without a codec the bytes are there already.
-                yield from decode_records(header, chunks, limit=limit if header.codec else INT32_MAX)
+                if not header.codec:  # then the bytes are there already
+                    yield from decode_records(header, chunks, limit=INT32_MAX)
+                else:
+                    yield from decode_records(header, _at_most(chunks, _MOST_LIMITS * limit), limit=limit)
         case magic:
             raise UnsupportedFormat(f"magic {magic}")
 
@@ -90,6 +93,15 @@ def decode_records(header: BatchHeader, chunks: Iterable[bytes], *, limit: int =
         yield record
     if feed.has(1):
         raise BatchCorrupt(f"bytes are left behind record {header.record_count - 1}, the last one")
+
+
+def _at_most(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
+    left = size
+    for chunk in chunks:
+        left -= len(chunk)
+        if left < 0:
+            raise UnsupportedFormat(f"decompresses to more than {size} bytes")
+        yield chunk
 
 
 class _Feed:

@@ -303,6 +303,13 @@ def test_a_record_above_the_limit_is_unsupported_and_not_damage() -> None:
         list(decode_records(header, [payload], limit=99))
 
 
+def test_a_batch_of_many_times_the_limit_is_unsupported_and_not_damage() -> None:
+    batch = memoryview(encode_batch([Record(n, 0, value=bytes(90)) for n in range(40)], codec=1))
+    assert len(list(records_of(batch, limit=200))) == 40
+    with pytest.raises(UnsupportedFormat, match="decompresses to more than 3200 bytes"):
+        list(records_of(batch, limit=100))
+
+
 def test_a_size_beyond_an_uncompressed_batch_is_damage() -> None:
     with pytest.raises(BatchCorrupt, match="size 2147483647, 1 bytes are left"):
         read(with_payload(bytes.fromhex("feffffff0f") + b"a"))
