@@ -13,10 +13,11 @@ from cli.advice import next_step
 from cli.console import Console
 from cli.settings import Settings
 from cli.targets import Target, absolute, ensure_log_dir
+from cli.version import version
 from cli.work import Made, OwnFault, Work, failure, jobs_each, reporting
 from recovery.execute import Orders, execute
 from recovery.plan import LogDirPlan, PlanOptions
-from recovery.report import Outcome
+from recovery.report import Outcome, command
 from recovery.survey import Planned
 from storage.errors import ConfigInvalid, ExitStatus, FileVanished, LogmendError, printable
 from storage.fs import FileKind, Fs, OsFs, lock_log_dir
@@ -111,8 +112,8 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping) -
             return Outcome(path, plan.status, plan)
         if plan.is_empty:
             return Outcome(path, _settled(plan), plan, done=0)
-        orders = Orders(plan.plan_id, time.time_ns() // 1_000_000, _version(), keeping.directory, keeping.discard)
-        done = execute(fs, plan, made.contents_of, orders, work.reporter)
+        orders = Orders(plan.plan_id, time.time_ns() // 1_000_000, version(), keeping.directory, keeping.discard)
+        done = execute(fs, plan, made.content_of, orders, work.reporter)
     except LogmendError as error:
         return failure(path, error, plan)
     except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)
@@ -131,15 +132,10 @@ def _looked_again(outcome: Outcome, again: Made) -> Outcome:
         f"{printable(outcome.path)}: its plan was carried out, and a second look still finds work: plan "
         f"{after.plan_id}. Nothing that was cut is lost; do not start the broker"
     )
-    return replace(outcome, status=error.status, after=after, error=error)
+    hint = f"{command('plan', outcome.path)} shows what; please report it"
+    return replace(outcome, status=error.status, after=after, error=error, hint=hint)
 
 
 def _settled(plan: LogDirPlan) -> ExitStatus:
     """Return the status of a log directory for which nothing is left that could be done."""
     return ExitStatus.HELD if plan.is_held else ExitStatus.CLEAN
-
-
-def _version() -> str:
-    from cli.version import version  # noqa: PLC0415 (20 ms, which nothing to do must not cost)
-
-    return version()

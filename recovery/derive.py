@@ -6,7 +6,7 @@ Source: Apache Kafka 4.3.0, ProducerStateManager, LogSegment.recover, LogLoader,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from checkpoint.leader_epoch import EpochStart, assign, truncate_from_end, truncate_from_start
@@ -22,25 +22,38 @@ from storage.units import Epoch, Offset
 
 @dataclass(slots=True)
 class SideFiles:
-    """The side files of the scanned segments: snapshots by their offset, transaction indexes by segment base."""
+    """The side files of the scanned segments: transaction indexes by segment base, snapshots by their offset.
 
+    `offsets` are those of all snapshots that there should be; `snapshots` has the content of the ones that differ.
+    """
+
+    offsets: set[int] = field(default_factory=set)
     snapshots: dict[int, bytes] = field(default_factory=dict)
     txn_indexes: dict[int, bytes] = field(default_factory=dict)
     refused: tuple[int, int, str] | None = None
     """Segment base and batch offset of the first batch that cannot follow those before it, and why."""
 
 
+Differs = Callable[[int, ProducerState], bool]
+
+
 def derive_side_files(
-    fs: ReadFs, reader: LogReader, state: ProducerState, reports: Sequence[SegmentReport], log_start: int
+    fs: ReadFs,
+    reader: LogReader,
+    state: ProducerState,
+    reports: Sequence[SegmentReport],
+    log_start: int,
+    differs: Differs,
 ) -> SideFiles:
     """Fold scanned segments, in order, into a producer state that stands at the first one's base offset.
 
     A snapshot belongs to the base of each of them and to the end of the last, but never at or below the log start
-    offset: a broker deletes it there. Stops at a batch that the state refuses; what comes before it is returned.
+    offset: a broker deletes it there. Its content is kept where `differs(offset, state)` says so. Stops at a batch that
+    the state refuses; what comes before it is returned.
     """
     files = SideFiles()
     for report in reports:
-        _take_snapshot(files, state, report.base_offset, log_start)
+        _take_snapshot(files, state, report.base_offset, log_start, differs)
         aborted: list[AbortedTxn] = []
         try:
             aborted.extend(_fold(fs, reader, state, report))
@@ -50,13 +63,15 @@ def derive_side_files(
         files.txn_indexes[report.base_offset] = encode_txn_index(aborted)
         state.advance(Offset(report.next_offset))
     if reports:
-        _take_snapshot(files, state, reports[-1].next_offset, log_start)
+        _take_snapshot(files, state, reports[-1].next_offset, log_start, differs)
     return files
 
 
-def _take_snapshot(files: SideFiles, state: ProducerState, offset: int, log_start: int) -> None:
-    if offset > log_start:
-        files.snapshots[offset] = state.encode_snapshot()
+def _take_snapshot(files: SideFiles, state: ProducerState, offset: int, log_start: int, differs: Differs) -> None:
+    if offset > log_start and offset not in files.offsets:
+        files.offsets.add(offset)
+        if differs(offset, state):
+            files.snapshots[offset] = state.encode_snapshot()
 
 
 class _Refused(Exception):
@@ -65,13 +80,13 @@ class _Refused(Exception):
 
 
 def _fold(fs: ReadFs, reader: LogReader, state: ProducerState, report: SegmentReport) -> Iterable[AbortedTxn]:
-    assert report.events is not None
-    if report.events.overflowed:
+    if report.events is None:
         # More producers and transactions than are kept between scan and fold: the headers are walked once more.
         yield from _fold_headers(fs, reader, state, report)
         return
-    for event in report.events:
-        aborted = _add(state, event)
+    width = len(ProducerEvent._fields)
+    for at in range(0, len(report.events), width):
+        aborted = _add(state, ProducerEvent(*report.events[at : at + width]))
         if aborted is not None:
             yield aborted
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final, Protocol
@@ -64,8 +64,8 @@ class Executed:
     manifests: list[PurePath] = field(default_factory=list)
 
 
-Contents = Callable[[PurePath], Mapping[PurePath, bytes]]
-"""Gives the derived contents for a directory; called once for each, right before they are written."""
+Contents = Callable[[PurePath], bytes]
+"""Gives what is to be written to a path; called once for each, right before it is written."""
 
 
 def execute(fs: Fs, plan: LogDirPlan, contents: Contents, orders: Orders, reporter: Applying) -> Executed:
@@ -144,7 +144,6 @@ class _Directory:
     ) -> None:
         self._fs, self._directory, self._contents = fs, directory, contents
         self._orders, self._reporter, self._done, self._in_place = orders, reporter, done, in_place
-        self._derived: Mapping[PurePath, bytes] = {}
         self._keep_at = directory
         if orders.quarantine_dir is not None:
             self._keep_at = orders.quarantine_dir / orders.plan_id / (partition or "log-dir")
@@ -152,11 +151,9 @@ class _Directory:
     # ---- before anything changes
 
     def keep(self, actions: Sequence[Action]) -> None:
-        """Make copies and manifest durable, and derive from the log as it is now whatever is to be written anew."""
+        """Make copies and manifest durable."""
         if not actions:
             return
-        if any(isinstance(action, ReplaceFile) for action in actions):
-            self._derived = self._contents(self._directory)
         elsewhere = self._keep_at != self._directory
         if elsewhere:
             self._make_dirs(self._keep_at)
@@ -290,7 +287,7 @@ class _Directory:
         if renames:
             self._fs.sync_dir(self._directory)
         for replace in replaced:
-            self._replace(replace, self._derived[replace.path])
+            self._replace(replace, self._contents(replace.path))
         if replaced:
             self._fs.sync_dir(self._directory)
 

@@ -18,8 +18,10 @@ from recovery.inventory import Inventory, Resolved, resolve, swap_logs, take_inv
 from recovery.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlanOptions
 from recovery.topic_ids import TopicIds
 from recovery.verify import (
+    ROOM,
     Depth,
     Progress,
+    Room,
     ScanOptions,
     SegmentFiles,
     SegmentReport,
@@ -75,6 +77,7 @@ class Survey:
     partition: str
     points: Points
     options: PlanOptions
+    room: Room = field(default_factory=lambda: Room(ROOM))
     findings: list[Finding] = field(default_factory=list)
     inventory: Inventory = field(init=False)
     resolved: Resolved = field(init=False)
@@ -132,7 +135,7 @@ class Survey:
         interval, index_bytes = options.index_interval_bytes, options.segment_index_bytes
         if self.points.metadata:  # whatever the broker's settings: it has its own, and these are not among them
             interval, index_bytes = DEFAULT_INDEX_INTERVAL, DEFAULT_INDEX_BYTES
-        return ScanOptions(interval, index_bytes, options.now_ms, depth)
+        return ScanOptions(interval, index_bytes, options.now_ms, depth, self.room)
 
     def run(self, job: Job, reader: LogReader, progress: Progress) -> SegmentReport:
         """Scan one segment; may be called on any thread, with a reader of that thread."""

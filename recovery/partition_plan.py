@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -11,8 +10,9 @@ from typing import Final
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.leader_epoch import encode_epochs
 from checkpoint.markers import PARTITION_METADATA, decode_partition_metadata, encode_partition_metadata
-from recovery.decide import Decision, Flushed, Where, decide
+from recovery.decide import Decision, Flushed
 from recovery.derive import SideFiles, derive_epochs, derive_side_files
+from recovery.draft import Draft
 from recovery.findings import Damage, Finding, Subject
 from recovery.index_checks import load_checked
 from recovery.partition import SMALL_FILE_LIMIT, Survey
@@ -20,14 +20,10 @@ from recovery.plan import (
     Action,
     Cut,
     LoadedOffsets,
-    Precondition,
     Quarantine,
     RecoveryPlan,
-    Rename,
-    ReplaceFile,
     SetAside,
     TruncateTo,
-    Verdict,
 )
 from recovery.verify import SegmentFiles, SegmentReport, scan_segment
 from storage.errors import CorruptData, ReadFault
@@ -71,39 +67,15 @@ def no_plan(survey: Survey) -> PlannedPartition:
 
 
 @dataclass(slots=True)
-class _Planner:
-    survey: Survey
+class _Planner(Draft):
     reader: LogReader
     reports: dict[int, SegmentReport]
-    verdicts: list[Verdict] = field(default_factory=list)
-    contents: dict[PurePath, bytes] = field(default_factory=dict)
-    asides: list[SetAside] = field(default_factory=list)
-    copies: list[Quarantine] = field(default_factory=list)
-    truncates: list[TruncateTo] = field(default_factory=list)
-    renames: list[Rename] = field(default_factory=list)
-    replaces: list[ReplaceFile] = field(default_factory=list)
-    cuts: list[Cut] = field(default_factory=list)
-    held: bool = False
+    differing: dict[int, Finding] = field(default_factory=dict)
+    """Snapshots that are not as the log gives them, by offset."""
     kept: list[SegmentFiles] = field(default_factory=list)
     """The segments that stay, in order."""
 
     # ---- deciding
-
-    def where(self, flushed: Flushed = Flushed.NO, *, valid_after: bool = False) -> Where:
-        survey = self.survey
-        return Where(
-            flushed,
-            valid_after,
-            replica=False,
-            accept_loss=survey.options.accept_loss,
-            log_open=not self.held,
-            marker=survey.points.marker,
-        )
-
-    def judge(self, finding: Finding, where: Where | None = None) -> Decision:
-        row = decide(finding.kind.subject, where or self.where())
-        self.verdicts.append(Verdict(finding, row.letter, row.decision.value))
-        return row.decision
 
     def run(self) -> PlannedPartition:
         survey = self.survey
@@ -135,7 +107,7 @@ class _Planner:
         return finding.path not in names
 
     def without_actions(self) -> PlannedPartition:
-        return PlannedPartition(self.plan((), None), {})
+        return PlannedPartition(self.plan((), None, self.scanned_bytes()), {})
 
     # ---- the log
 
@@ -221,7 +193,7 @@ class _Planner:
                     files.log_stat.size,
                     files.base_offset,
                     report.next_offset - 1 if report.next_offset > files.base_offset else None,
-                    report.record_count if report.events is not None else None,
+                    report.record_count if report.is_scanned else None,
                     reason,
                 )
             )
@@ -253,7 +225,10 @@ class _Planner:
             if survey.state is None or self.held:
                 return SideFiles()
             chain = [self.reports[files.base_offset] for files in self.kept[survey.derive_from :]]
-            side = derive_side_files(survey.fs, self.reader, survey.state.copy(), chain, self.log_start())
+            self.differing.clear()
+            side = derive_side_files(
+                survey.fs, self.reader, survey.state.copy(), chain, self.log_start(), self.snapshot_differs
+            )
             if side.refused is None:
                 return side
             base, offset, reason = side.refused
@@ -288,33 +263,15 @@ class _Planner:
         for files in self.kept:
             report = self.reports[files.base_offset]
             reasons = {f.path: f.kind.value for f in report.findings}
-            for path, data in report.contents.items():
-                self.replace(path, data, reasons.get(path, "follows the log"))
+            for path, wanted in report.wanted.items():
+                target = self.replace(path, wanted, reasons.get(path, "follows the log"))
+                if path in report.contents:
+                    self.contents[target] = report.contents[path]
             trim_wanted = self.survey.points.marker or report.damage is not None
             for path, size in report.trims.items():
                 prealloc = any(f.path == path and f.kind.subject is Subject.PADDING for f in report.findings)
                 if not prealloc or trim_wanted:
                     self.trim(path, size, reasons.get(path, "zero bytes behind the last entry"))
-
-    def replace(self, path: PurePath, data: bytes, reason: str) -> None:
-        """Plan to write a derived file; one that still carries `.swap` steps aside for the new one."""
-        old = self.survey.inventory.stat_of(path.name)
-        target = path
-        if path.name.endswith(_SWAP):
-            target = path.with_name(path.name.removesuffix(_SWAP))
-            self.asides.append(SetAside(path, "replaced by a new one"))
-            self.renames = [rename for rename in self.renames if rename.path != path]
-            old = None
-        gone = {aside.path for aside in self.asides}
-        replaces = old is not None and target not in gone
-        self.contents[target] = data
-        self.replaces.append(ReplaceFile(target, len(data), hashlib.sha256(data).hexdigest(), replaces, reason))
-
-    def trim(self, path: PurePath, size: int, reason: str) -> None:
-        old = self.survey.inventory.stat_of(path.name)
-        assert old is not None
-        self.copies.append(Quarantine(path, size, old.size - size, zeroes=True, reason=reason))
-        self.truncates.append(TruncateTo(path, size, old.size))
 
     def repair_side_files(self, side: SideFiles) -> None:
         survey = self.survey
@@ -323,7 +280,10 @@ class _Planner:
             if wanted is not None:
                 self.repair_txn_index(files, wanted)
         for offset, data in side.snapshots.items():
-            self.repair_snapshot(offset, data)
+            finding = self.differing[offset]
+            if finding.kind is not Damage.SNAPSHOT_CORRUPT or not self.is_judged(finding.path):
+                self.judge(finding)
+            self.write(finding.path, data, finding.kind.value)
         self.set_stale_snapshots_aside(side)
 
     def repair_txn_index(self, files: SegmentFiles, wanted: bytes) -> None:
@@ -331,33 +291,33 @@ class _Planner:
         found = b"" if stat is None else load_checked(self.survey.fs, files.txn_index, min(stat.size, SMALL_FILE_LIMIT))
         if found == wanted:
             return
-        if not any(v.finding.path == files.txn_index for v in self.verdicts):
+        if not self.is_judged(files.txn_index):
             evidence = f"{len(found)} bytes there, {len(wanted)} from the markers in the log"
             self.judge(Finding(Damage.TXN_INDEX_DIFFERS, files.txn_index, evidence))
-        self.replace(files.txn_index, wanted, Damage.TXN_INDEX_DIFFERS.value)
+        self.write(files.txn_index, wanted, Damage.TXN_INDEX_DIFFERS.value)
 
-    def repair_snapshot(self, offset: int, wanted: bytes) -> None:
+    def snapshot_differs(self, offset: int, state: ProducerState) -> bool:
+        """Compare the snapshot on the disk with the state that the log gives; note what is wrong with it."""
         survey = self.survey
-        path = survey.directory / snapshot_file_name(Offset(offset))
-        in_scope = bool(self.kept[survey.scope :]) and offset >= self.kept[survey.scope].base_offset
         name = survey.resolved.snapshots.get(offset)
-        if name is None or survey.directory / name in {aside.path for aside in self.asides}:
+        if name is None or survey.directory / name in {aside.path for aside in survey.resolved.asides}:
+            path = survey.directory / snapshot_file_name(Offset(offset))
+            in_scope = bool(self.kept[survey.scope :]) and offset >= self.kept[survey.scope].base_offset
             if in_scope:
-                self.judge(Finding(Damage.SNAPSHOT_MISSING, path, "the producer state at this offset is not there"))
-                self.replace(path, wanted, Damage.SNAPSHOT_MISSING.value)
-            return
+                evidence = "the producer state at this offset is not there"
+                self.differing[offset] = Finding(Damage.SNAPSHOT_MISSING, path, evidence)
+            return in_scope
+        path = survey.directory / name
         try:
-            found = decode_snapshot(read_all(survey.fs, survey.directory / name, SMALL_FILE_LIMIT), Offset(offset))
+            found = decode_snapshot(read_all(survey.fs, path, SMALL_FILE_LIMIT), Offset(offset))
         except CorruptData as error:
-            if not any(v.finding.path == survey.directory / name for v in self.verdicts):
-                self.judge(Finding(Damage.SNAPSHOT_CORRUPT, survey.directory / name, error.reason))
-            self.replace(survey.directory / name, wanted, Damage.SNAPSHOT_CORRUPT.value)
-            return
-        ours = decode_snapshot(wanted, Offset(offset))
-        if not _is_valid(found, ours, self.log_start()):
-            evidence = f"{len(found.entries)} producers there, {len(ours.entries)} from the log, and they differ"
-            self.judge(Finding(Damage.SNAPSHOT_DIFFERS, path, evidence))
-            self.replace(survey.directory / name, wanted, Damage.SNAPSHOT_DIFFERS.value)
+            self.differing[offset] = Finding(Damage.SNAPSHOT_CORRUPT, path, error.reason)
+            return True
+        if _is_valid(found, state, self.log_start()):
+            return False
+        evidence = f"{len(found.entries)} producers there, {len(state.entries)} from the log, and they differ"
+        self.differing[offset] = Finding(Damage.SNAPSHOT_DIFFERS, path, evidence)
+        return True
 
     def set_stale_snapshots_aside(self, side: SideFiles) -> None:
         """Set aside what a broker's recovery deletes: snapshots that belong to no segment, or lie outside the log."""
@@ -368,7 +328,7 @@ class _Planner:
         first = self.kept[survey.scope].base_offset if self.kept[survey.scope :] else INT64_MAX
         for offset, name in survey.resolved.snapshots.items():
             path = survey.directory / name
-            if offset in side.snapshots or path in {aside.path for aside in self.asides}:
+            if offset in side.offsets or path in {aside.path for aside in self.asides}:
                 continue
             if (
                 offset > first
@@ -394,7 +354,7 @@ class _Planner:
 
     def repair_epochs(self) -> None:
         survey = self.survey
-        scanned = [r for files in self.kept if (r := self.reports[files.base_offset]).events is not None]
+        scanned = [r for files in self.kept if (r := self.reports[files.base_offset]).is_scanned]
         log_end = self.log_end()
         stop, start = (INT64_MAX, 0) if survey.points.clean and not self.cuts else (log_end, survey.points.log_start)
         known = survey.epochs or []
@@ -410,7 +370,7 @@ class _Planner:
         elif survey.epochs is not None:
             evidence = f"{len(known)} epochs there, {len(wanted)} after holding them against log and log end {log_end}"
             self.judge(Finding(Damage.EPOCHS_DIFFER, path, evidence))
-        self.replace(path, encode_epochs(wanted), Damage.EPOCHS_DIFFER.value)
+        self.write(path, encode_epochs(wanted), Damage.EPOCHS_DIFFER.value)
 
     def repair_partition_metadata(self) -> None:
         survey, points = self.survey, self.survey.points
@@ -432,7 +392,7 @@ class _Planner:
             self.judge(Finding(Damage.METADATA_LOST, path, evidence))
             return
         self.judge(Finding(kind, path, evidence))
-        self.replace(path, encode_partition_metadata(topic_id), kind.value)
+        self.write(path, encode_partition_metadata(topic_id), kind.value)
 
     # ---- the plan
 
@@ -457,29 +417,10 @@ class _Planner:
             *self.renames,
             *sorted(self.replaces, key=lambda r: (r.path.suffix not in (".index", ".timeindex"), str(r.path))),
         ]
-        return PlannedPartition(self.plan(tuple(actions), loaded), self.contents)
+        return PlannedPartition(self.plan(tuple(actions), loaded, self.scanned_bytes()), self.contents)
 
-    def plan(self, actions: tuple[Action, ...], loaded: LoadedOffsets | None) -> RecoveryPlan:
-        survey = self.survey
-        touched = {action.path for action in actions}
-        examined = {files.log for files in survey.resolved.segments} if actions else set()
-        entries = survey.inventory.entries
-        preconditions = tuple(
-            Precondition.of(survey.directory / name, entry.stat)
-            for name, entry in entries.items()
-            if survey.directory / name in touched | examined
-        )
-        return RecoveryPlan(
-            partition=survey.partition,
-            directory=survey.directory,
-            verdicts=tuple(sorted(self.verdicts, key=_order)),
-            held=self.held,
-            preconditions=preconditions,
-            actions=actions,
-            cuts=tuple(self.cuts),
-            loaded=loaded,
-            scanned_bytes=sum(report.scanned_bytes for report in self.reports.values()),
-        )
+    def scanned_bytes(self) -> int:
+        return sum(report.scanned_bytes for report in self.reports.values())
 
 
 def _is_valid(found: ProducerState, ours: ProducerState, log_start: int) -> bool:
@@ -494,8 +435,3 @@ def _is_valid(found: ProducerState, ours: ProducerState, log_start: int) -> bool
         and all(entry.txn_first_offset < 0 for entry in fewer)
         and all(entry.txn_first_offset < 0 and entry.last_offset < log_start for entry in more)
     )
-
-
-def _order(verdict: Verdict) -> tuple[str, int, str]:
-    finding = verdict.finding
-    return finding.path.name, finding.position or 0, finding.kind.value

@@ -15,17 +15,15 @@ from pathlib import PurePath
 from typing import Final, Protocol
 
 from recovery.findings import Damage
+from recovery.inventory import resolve, take_inventory
 from recovery.log_dir import LogDirState, plan_log_dir_files, read_log_dir
 from recovery.partition import Points, Survey
 from recovery.partition_plan import PlannedPartition, no_plan, plan_partition
 from recovery.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
-from recovery.verify import SegmentReport
-from storage.errors import PlanStale
+from recovery.verify import ROOM, Room, SegmentReport, fold_index
 from storage.fs import ReadFs
 from storage.log_reader import LogReader
 
-KEPT_CONTENTS: Final = 64 << 20
-"""Bytes of derived files kept between planning and carrying out; what goes beyond is derived again from the log."""
 _AHEAD: Final = 64
 
 
@@ -61,23 +59,27 @@ class SilentReporter:
 
 @dataclass(slots=True)
 class Planned:
-    """A plan, and what is needed to carry it out: the derived contents, or how to derive them again."""
+    """A plan, and what is needed to carry it out: derived contents, or how to derive them again."""
 
     plan: LogDirPlan
     fs: ReadFs
-    contents: dict[PurePath, Mapping[PurePath, bytes]] = field(default_factory=dict)
+    contents: dict[PurePath, bytes] = field(default_factory=dict)
     points: dict[PurePath, Points] = field(default_factory=dict)
 
-    def contents_of(self, directory: PurePath) -> Mapping[PurePath, bytes]:
-        """Return the derived contents for a directory; `PlanStale` if they no longer come out as planned."""
-        kept = self.contents.pop(directory, None)
-        if kept is not None:
-            return kept
-        wanted = next(p for p in self.plan.partitions if p.directory == directory)
-        again = _survey_one(self.fs, directory, wanted.partition, self.points[directory], self.plan.options)
-        if again.plan != wanted:
-            raise PlanStale(directory, "something in it has changed")
-        return again.contents
+    def content_of(self, path: PurePath) -> bytes:
+        """Return what is to be written to `path`, once.
+
+        Only indexes are not kept, when they are too many; they are derived again from their log as it is by then.
+        """
+        kept = self.contents.pop(path, None)
+        return kept if kept is not None else self._derive_index(path)
+
+    def _derive_index(self, path: PurePath) -> bytes:
+        directory = path.parent
+        options = Survey(self.fs, directory, directory.name, self.points[directory], self.plan.options).scan_options
+        inventory = take_inventory(self.fs, directory)
+        files = next(f for f in resolve(inventory, {}).segments if path in (f.index, f.time_index))
+        return fold_index(self.fs, files, options, LogReader(), is_time=path == files.time_index)
 
 
 class _Readers(threading.local):
@@ -113,17 +115,14 @@ def _plan_partitions(fs: ReadFs, state: LogDirState, options: PlanOptions, repor
     log_dir = state.log_dir
     chosen = [d for d in state.partitions if not options.topics or _is_wanted(d.partition.topic, options.topics)]
     reporter.begin(str(log_dir), 0, len(chosen))
-    surveys = [Survey(fs, log_dir / d.name, d.name, state.points_of(d), options) for d in chosen]
+    room = Room(ROOM)
+    surveys = [Survey(fs, log_dir / d.name, d.name, state.points_of(d), options, room) for d in chosen]
     planned = Planned(_empty_plan(log_dir, options), fs)
     plans = []
-    room = KEPT_CONTENTS
     for survey, done in zip(surveys, _run(surveys, reporter, jobs), strict=True):
         plans.append(done.plan)
         planned.points[survey.directory] = survey.points
-        size = sum(map(len, done.contents.values()))
-        if size <= room:
-            room -= size
-            planned.contents[survey.directory] = done.contents
+        planned.contents |= done.contents
         reporter.partition_done(survey.partition, len(done.plan.verdicts))
     return _frame(planned, state, plans)
 
@@ -144,7 +143,7 @@ def plan_partition_dir(
     reporter.partition_done(directory.name, len(done.plan.verdicts))
     reporter.end()
     plan = replace(_empty_plan(directory, options), partitions=(done.plan,))
-    return Planned(plan, fs, {directory: done.contents}, {directory: points})
+    return Planned(plan, fs, done.contents, {directory: points})
 
 
 def _is_wanted(topic: str, patterns: Sequence[str]) -> bool:
@@ -155,11 +154,6 @@ def _empty_plan(log_dir: PurePath, options: PlanOptions) -> LogDirPlan:
     return LogDirPlan(
         log_dir, options, verdicts=(), stopped=False, before=(), partitions=(), after=(), preconditions=()
     )  # fmt: skip
-
-
-def _survey_one(fs: ReadFs, directory: PurePath, name: str, points: Points, options: PlanOptions) -> PlannedPartition:
-    (done,) = _run([Survey(fs, directory, name, points, options)], SilentReporter(), 1)
-    return done
 
 
 def _run(surveys: Sequence[Survey], reporter: Reporter, jobs: int) -> Iterator[PlannedPartition]:
@@ -214,7 +208,9 @@ def _collect(survey: Survey, futures: Mapping[int, Future[SegmentReport]], reade
 def _plan(survey: Survey, reports: Mapping[int, SegmentReport], reader: LogReader) -> PlannedPartition:
     if any(finding.kind in (Damage.READ_ERROR, Damage.VANISHED) for finding in survey.findings):
         return no_plan(survey)
-    return plan_partition(survey, reports, reader)
+    done = plan_partition(survey, reports, reader)
+    survey.room.give(sum(r.events.itemsize * len(r.events) for r in reports.values() if r.events is not None))
+    return done
 
 
 def _frame(planned: Planned, state: LogDirState, plans: Sequence[RecoveryPlan]) -> Planned:
@@ -226,8 +222,8 @@ def _frame(planned: Planned, state: LogDirState, plans: Sequence[RecoveryPlan]) 
         framed = replace(framed, stopped=True, before=(), after=(), partitions=partitions, preconditions=())
         planned.contents.clear()
     planned.plan = framed
-    if contents and not stopped:
-        planned.contents[state.log_dir] = contents
+    if not stopped:
+        planned.contents |= contents
     return planned
 
 

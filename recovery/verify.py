@@ -6,11 +6,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from recovery.findings import Damage, Finding, Subject
 from recovery.index_checks import (
@@ -27,11 +31,13 @@ from storage.fold import ProducerEvents, SegmentFold
 from storage.fs import FileStat, ReadFile, ReadFs
 from storage.log_reader import LogReader, LogScan, find_sound_batch, is_zero
 from storage.rows import BatchRows, Stop
-from storage.units import INT32_MAX
 
 _SHALLOW_BYTES: Final = 1 << 20
 _FUTURE_MS: Final = 24 * 3600 * 1000
 _KNOWN_CODECS: Final = 0b11111
+ROOM: Final = 64 << 20
+"""Bytes kept of scans, all together, until a plan is carried out."""
+_EVENT_LIMIT: Final = 50_000
 
 
 class Depth(Enum):
@@ -70,6 +76,13 @@ class LogDamage:
     """Position of the next sound batch in the same file, if one was found."""
 
 
+class Wanted(NamedTuple):
+    """Size in bytes and SHA-256 of what a file should hold."""
+
+    size: int
+    sha256: str
+
+
 @dataclass(slots=True)
 class SegmentReport:
     """What was seen of one segment. Offsets and positions are those of the sound chain, `valid_size` its bytes."""
@@ -87,9 +100,13 @@ class SegmentReport:
     epochs: tuple[tuple[int, int], ...] = ()
     magics: int = 0
     digest: int = 0
-    events: ProducerEvents | None = None
+    events: array[int] | None = None
+    """The batches of producers, as `storage.fold.ProducerEvents` extracts them, eight numbers each; None if that were
+    too many to be kept: then the headers have to be walked again."""
+    wanted: dict[PurePath, Wanted] = field(default_factory=dict)
+    """Index files that are to be written anew."""
     contents: dict[PurePath, bytes] = field(default_factory=dict)
-    """Content of index files that are to be written anew."""
+    """Content of those of them for which there was room."""
     trims: dict[PurePath, int] = field(default_factory=dict)
     """Length of index files that only have zero bytes behind it."""
     scanned_bytes: int = 0
@@ -101,6 +118,31 @@ class SegmentReport:
         """First offset that the segment may hold."""
         return self.files.base_offset
 
+    @property
+    def is_scanned(self) -> bool:
+        """The whole segment was read, not only looked at."""
+        return self.depth is not Depth.QUICK
+
+
+class Room:
+    """What may be kept of the scans until a plan is carried out, in bytes; shared by all threads."""
+
+    def __init__(self, size: int) -> None:
+        self._left, self._turn = size, threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Take `size` bytes; False, and nothing is taken, where they are not left."""
+        with self._turn:
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+    def give(self, size: int) -> None:
+        """Give back what was taken."""
+        with self._turn:
+            self._left += size
+
 
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
@@ -110,6 +152,7 @@ class ScanOptions:
     segment_index_bytes: int
     now_ms: int | None
     depth: Depth = Depth.FULL
+    room: Room = field(default_factory=lambda: Room(ROOM), compare=False)
 
 
 Progress = Callable[[int], None]
@@ -169,7 +212,7 @@ class _Scan:
         if scan.blamed_earlier:
             fold, again, _ = self._pass(file, scan.valid_size, (), RecordsCheck(file, files.log, enabled=False), None)
             scan = LogScan(again.valid_size, again.next_offset, scan.stop)
-        _take_over(report, fold, scan)
+        _take_over(report, fold, scan, self.options.room)
         report.scanned_bytes = size
         report.damage = _damage(file, files, scan, kind)
         if report.damage is not None:
@@ -187,6 +230,7 @@ class _Scan:
             self.files.base_offset,
             index_interval_bytes=options.index_interval_bytes,
             max_index_size=options.segment_index_bytes,
+            event_limit=_EVENT_LIMIT,
         )
 
         def on_rows(rows: BatchRows, count: int, window: memoryview, origin: int) -> None:
@@ -228,15 +272,26 @@ def _compare_indexes(
     )
     if canonical:
         report.findings += comparison.findings
-    report.contents, report.trims = comparison.contents, comparison.trims
+    report.trims = comparison.trims
+    for path, data in comparison.contents.items():
+        report.wanted[path] = Wanted(len(data), hashlib.sha256(data).hexdigest())
+        if options.room.take(len(data)):
+            report.contents[path] = data
 
 
-def _take_over(report: SegmentReport, fold: SegmentFold, scan: LogScan) -> None:
+def _take_over(report: SegmentReport, fold: SegmentFold, scan: LogScan, room: Room) -> None:
     report.valid_size, report.next_offset = scan.valid_size, fold.next_offset
     report.batch_count, report.record_count = fold.batch_count, fold.record_count
     report.first_offset, report.max_timestamp = fold.first_offset, fold.max_timestamp
     report.epochs, report.magics, report.digest = tuple(fold.epochs), fold.magics, fold.digest
-    report.events = fold.producer_events
+    report.events = _packed(fold.producer_events, room)
+
+
+def _packed(events: ProducerEvents, room: Room) -> array[int] | None:
+    if events.overflowed:
+        return None
+    packed = array("q", chain.from_iterable(events))
+    return packed if room.take(packed.itemsize * len(packed)) else None
 
 
 def _damage(file: ReadFile, files: SegmentFiles, scan: LogScan, known: Damage | None) -> LogDamage | None:
@@ -321,10 +376,25 @@ def _notes(files: SegmentFiles, fold: SegmentFold, options: ScanOptions) -> list
 
 
 def _find_overflow(report: SegmentReport, fold: SegmentFold) -> None:
-    if fold.next_offset - 1 - report.base_offset > INT32_MAX:
-        report.overflow_at = fold.next_offset - 1
+    if fold.range_fault is not None:
+        report.overflow_at = fold.range_fault[1]
         evidence = f"last offset {fold.next_offset - 1} is more than 2147483647 above the segment's base"
         report.findings.append(Finding(Damage.OFFSET_OVERFLOW, report.files.log, evidence))
+
+
+def fold_index(fs: ReadFs, files: SegmentFiles, options: ScanOptions, reader: LogReader, *, is_time: bool) -> bytes:
+    """Return the `.index`, or the `.timeindex`, that Kafka's recovery would write beside a log that is sound."""
+    fold = SegmentFold(
+        files.base_offset,
+        index_interval_bytes=options.index_interval_bytes,
+        max_index_size=options.segment_index_bytes,
+        event_limit=1,
+    )
+    with fs.open_read(files.log) as file:
+        reader.scan(
+            file, files.log, files.log_stat.size, files.base_offset, lambda rows, count, *_: fold.add(rows, count)
+        )
+    return fold.time_index() if is_time else fold.offset_index()
 
 
 def check_segment(

@@ -33,7 +33,7 @@ def recover(log_dir: Path, options: PlanOptions | None = None, fs: Fs | None = N
     fs = fs or OsFs()
     planned = plan_log_dir(fs, log_dir, options or PlanOptions())
     how = Orders(planned.plan.plan_id, orders.pop("created_ms", 1_700_000_000_000), "test", **orders)
-    return execute(fs, planned.plan, planned.contents_of, how, SilentReporter())
+    return execute(fs, planned.plan, planned.content_of, how, SilentReporter())
 
 
 def tree(directory: Path) -> dict[str, tuple[int, int, int, str]]:

@@ -1,0 +1,116 @@
+"""The plan of one partition in the making: verdicts and actions, and what binds them together."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Final
+
+from recovery.decide import Decision, Flushed, Where, decide
+from recovery.findings import Finding
+from recovery.partition import Survey
+from recovery.plan import (
+    Action,
+    Cut,
+    LoadedOffsets,
+    Precondition,
+    Quarantine,
+    RecoveryPlan,
+    Rename,
+    ReplaceFile,
+    SetAside,
+    TruncateTo,
+    Verdict,
+)
+from recovery.verify import Wanted
+
+_SWAP: Final = ".swap"
+
+
+@dataclass(slots=True)
+class Draft:
+    """What will become a `RecoveryPlan`. Actions are collected by kind; `plan` is given them in their order."""
+
+    survey: Survey
+    verdicts: list[Verdict] = field(default_factory=list, kw_only=True)
+    contents: dict[PurePath, bytes] = field(default_factory=dict, kw_only=True)
+    asides: list[SetAside] = field(default_factory=list, kw_only=True)
+    copies: list[Quarantine] = field(default_factory=list, kw_only=True)
+    truncates: list[TruncateTo] = field(default_factory=list, kw_only=True)
+    renames: list[Rename] = field(default_factory=list, kw_only=True)
+    replaces: list[ReplaceFile] = field(default_factory=list, kw_only=True)
+    cuts: list[Cut] = field(default_factory=list, kw_only=True)
+    held: bool = field(default=False, kw_only=True)
+
+    def where(self, flushed: Flushed = Flushed.NO, *, valid_after: bool = False) -> Where:
+        survey = self.survey
+        return Where(
+            flushed,
+            valid_after,
+            replica=False,
+            accept_loss=survey.options.accept_loss,
+            log_open=not self.held,
+            marker=survey.points.marker,
+        )
+
+    def judge(self, finding: Finding, where: Where | None = None) -> Decision:
+        row = decide(finding.kind.subject, where or self.where())
+        self.verdicts.append(Verdict(finding, row.letter, row.decision.value))
+        return row.decision
+
+    def is_judged(self, path: PurePath) -> bool:
+        return any(verdict.finding.path == path for verdict in self.verdicts)
+
+    def write(self, path: PurePath, data: bytes, reason: str) -> None:
+        """Plan to write a derived file of which the content is at hand."""
+        target = self.replace(path, Wanted(len(data), hashlib.sha256(data).hexdigest()), reason)
+        self.contents[target] = data
+
+    def replace(self, path: PurePath, wanted: Wanted, reason: str) -> PurePath:
+        """Plan to write a derived file, return its name; one that still carries `.swap` steps aside for the new one."""
+        old = self.survey.inventory.stat_of(path.name)
+        target = path
+        if path.name.endswith(_SWAP):
+            target = path.with_name(path.name.removesuffix(_SWAP))
+            self.asides.append(SetAside(path, "replaced by a new one"))
+            self.renames = [rename for rename in self.renames if rename.path != path]
+            old = None
+        gone = {aside.path for aside in self.asides}
+        replaces = old is not None and target not in gone
+        self.replaces.append(ReplaceFile(target, wanted.size, wanted.sha256, replaces, reason))
+        return target
+
+    def trim(self, path: PurePath, size: int, reason: str) -> None:
+        old = self.survey.inventory.stat_of(path.name)
+        assert old is not None
+        self.copies.append(Quarantine(path, size, old.size - size, zeroes=True, reason=reason))
+        self.truncates.append(TruncateTo(path, size, old.size))
+
+    def plan(self, actions: tuple[Action, ...], loaded: LoadedOffsets | None, scanned_bytes: int) -> RecoveryPlan:
+        """Return the plan."""
+        survey = self.survey
+        touched = {action.path for action in actions}
+        examined = {files.log for files in survey.resolved.segments} if actions else set()
+        entries = survey.inventory.entries
+        preconditions = tuple(
+            Precondition.of(survey.directory / name, entry.stat)
+            for name, entry in entries.items()
+            if survey.directory / name in touched | examined
+        )
+        return RecoveryPlan(
+            partition=survey.partition,
+            directory=survey.directory,
+            verdicts=tuple(sorted(self.verdicts, key=_order)),
+            held=self.held,
+            preconditions=preconditions,
+            actions=actions,
+            cuts=tuple(self.cuts),
+            loaded=loaded,
+            scanned_bytes=scanned_bytes,
+        )
+
+
+def _order(verdict: Verdict) -> tuple[str, int, str]:
+    finding = verdict.finding
+    return finding.path.name, finding.position or 0, finding.kind.value
