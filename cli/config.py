@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from cli.arguments import add_files, add_output, settings_of
 from cli.console import Console
 from cli.settings import KEYS, PROGRESS
+from cli.version import version
 from recovery.report import document, rows_text
 from storage.errors import ExitStatus, printable
 
@@ -29,8 +30,6 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     settings = settings_of(arguments, environment)
     values = {key.name: getattr(settings, key.name) for key in KEYS}
     if console.json:
-        from cli.version import version  # noqa: PLC0415
-
         told = {name: {"value": value, "origin": settings.origins[name]} for name, value in values.items()}
         plain = {name: {**each, "value": _plain(each["value"])} for name, each in told.items()}
         console.document({**document("config", version(), ExitStatus.CLEAN), "settings": plain})

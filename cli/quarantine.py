@@ -13,6 +13,7 @@ from typing import Any, Final
 from cli.arguments import add_files, add_output, settings_of
 from cli.console import Console
 from cli.targets import absolute, find_target
+from cli.version import version
 from recovery.manifest import Item
 from recovery.plan import to_plain
 from recovery.quarantine import Kept, Unreadable, expire, find_kept, restore
@@ -87,7 +88,7 @@ def _plain(one: Kept) -> dict[str, Any]:
 
 def _list(found: Found, arguments: argparse.Namespace, console: Console) -> ExitStatus:  # noqa: ARG001
     if console.json:
-        console.document(document("quarantine", _version(), ExitStatus.CLEAN, kept=[_plain(one) for one in found.kept]))
+        console.document(document("quarantine", version(), ExitStatus.CLEAN, kept=[_plain(one) for one in found.kept]))
         return ExitStatus.CLEAN
     rows = []
     for one in found.kept:
@@ -143,7 +144,7 @@ def _expire(found: Found, arguments: argparse.Namespace, console: Console) -> Ex
 def _tell(console: Console, done: str, arguments: argparse.Namespace, directories: list[str], freed: int) -> None:
     if console.json:
         parts = {"step": arguments.step, "directories": directories, "bytes_freed": freed}
-        console.document(document("quarantine", _version(), ExitStatus.CLEAN, **parts))
+        console.document(document("quarantine", version(), ExitStatus.CLEAN, **parts))
         return
     for name in directories:
         console.say(f"{done}: {printable(name)}")
@@ -168,12 +169,6 @@ def _locked(found: Found) -> contextlib.ExitStack:
         locks.close()
         raise
     return locks
-
-
-def _version() -> str:
-    from cli.version import version  # noqa: PLC0415
-
-    return version()
 
 
 _Step = Callable[[Found, argparse.Namespace, Console], ExitStatus]

@@ -12,6 +12,7 @@ from cli.carry_out import Order, add_keeping, carry_out_all, keeping_of
 from cli.console import Console
 from cli.plan import refuse_files, refuse_partitions, show_plan
 from cli.targets import with_metadata_dir
+from cli.version import version
 from cli.work import find_targets, tell
 from recovery.report import Outcome, document, outcome_document, recover_text, worst
 from storage.errors import ConfigInvalid, ExitStatus
@@ -49,8 +50,6 @@ def tell_done(console: Console, name: str, outcomes: Sequence[Outcome]) -> ExitS
     """Write what was done in each log directory and return the worst status."""
     status = tell(console, outcomes, lambda outcome: recover_text(outcome, console.style))
     if console.json:
-        from cli.version import version  # noqa: PLC0415
-
         parts = [outcome_document(outcome, with_plan=True) for outcome in outcomes]
         console.document(document(name, version(), worst(o.status for o in outcomes), results=parts))
     return status

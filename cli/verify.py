@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from cli.arguments import add_files, add_output, add_work, options_of, require_paths, settings_of
 from cli.console import Console
 from cli.targets import TargetKind, with_metadata_dir
+from cli.version import version
 from cli.work import Work, find_targets, jobs_each, look_at_all, reporting, tell
 from recovery.report import document, outcome_document, verify_text, worst
 from storage.errors import ExitStatus
@@ -43,8 +44,6 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         outcomes += [verify_file(fs, path, options) for path in files]
     status = tell(console, outcomes, lambda outcome: verify_text(outcome, console.style))
     if console.json:
-        from cli.version import version  # noqa: PLC0415
-
         parts = [outcome_document(outcome) for outcome in outcomes]
         console.document(document("verify", version(), worst(o.status for o in outcomes), results=parts))
     return status
