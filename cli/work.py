@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import Final
 
 from cli.advice import next_step
 from cli.console import Console
@@ -24,6 +26,7 @@ from recovery.survey import Planned, find_duplicates, plan_log_dir, plan_partiti
 from storage.errors import EnvironmentFault, ExitStatus, LogmendError, printable
 from storage.fs import ReadFs, lock_state
 
+_LOOK_UP_SECONDS: Final = 0.1
 Request = tuple[Target, PlanOptions]
 Made = Planned | LogmendError
 """A plan, or why there is none."""
@@ -63,12 +66,15 @@ class Work:
         return made
 
     def _side_by_side(self, requests: Sequence[Request]) -> Sequence[Made]:
-        if len(requests) <= 1:
+        if not requests or (len(requests) == 1 and self.jobs == 1):
             return [self._made(request) for request in requests]
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
-
         with ThreadPoolExecutor(len(requests), thread_name_prefix="log-dir") as pool:
-            return list(pool.map(self._made, requests))
+            futures = [pool.submit(self._made, request) for request in requests]
+            # Signals are handled in this thread, and only while it runs: one that was delivered to another thread does
+            # not wake it. So it looks up now and then instead of waiting for the results.
+            while wait(futures, timeout=_LOOK_UP_SECONDS).not_done:
+                pass
+            return [future.result() for future in futures]
 
     def _made(self, request: Request) -> Made:
         try:
