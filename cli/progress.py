@@ -125,7 +125,8 @@ class ProgressReporter:
         self._shown = 0.0
         self._on_screen = 0
         self._is_stopped = False
-        self._running = 0
+        self._running: set[str] = set()
+        self._ended = 0
 
     def stop(self) -> None:
         """Make the threads of the work give up at their next call; needs no lock, so a signal handler may do it."""
@@ -136,12 +137,14 @@ class ProgressReporter:
             if not what:
                 self._meter.expect(total_bytes)
                 return
-            if self._running:
-                self._meter.join(printable(what), total_bytes, partitions)
-            else:
+            if not self._running:
                 self._meter.start(printable(what), total_bytes, partitions)
                 self._shown = self._clock()
-            self._running += 1
+            elif what not in self._running:
+                self._meter.join(printable(what), total_bytes, partitions)
+            else:
+                self._meter.expect(total_bytes)  # the same one is read once more
+            self._running.add(what)
             self._event("scan_started", what=what, total_bytes=total_bytes, partitions=partitions)
 
     def scanned(self, partition: str, size: int) -> None:
@@ -168,9 +171,11 @@ class ProgressReporter:
 
     def end(self) -> None:
         with self._turn:
-            self._running = max(self._running - 1, 0)
-            if self._running:
+            self._ended += 1
+            if self._ended < len(self._running):
                 return
+            self._running.clear()
+            self._ended = 0
             self._wipe()
             meter = self._meter
             seconds = self._clock() - meter.began

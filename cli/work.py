@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Final
 
@@ -20,6 +20,7 @@ from cli.signals import handled
 from cli.targets import Target, TargetKind, distinct, find_target
 from recovery.decide import Flushed, Where, decide
 from recovery.findings import Damage, Finding
+from recovery.memory import Memory
 from recovery.plan import LogDirPlan, PlanOptions, Verdict
 from recovery.report import Outcome, finding_document, outcome_document, root_of, worst
 from recovery.survey import Planned, find_duplicates, plan_log_dir, plan_partition_dir
@@ -51,13 +52,18 @@ class Work:
     fs: ReadFs
     reporter: ProgressReporter
     jobs: int
+    memories: dict[Target, Memory] = field(default_factory=dict)
+    """What the first look at a log directory has seen, for the second."""
 
     def plan(self, target: Target, options: PlanOptions) -> Planned:
         """Plan a log directory, or one partition's directory alone."""
         if options.metadata_dir == str(target.path):
             options = replace(options, metadata_dir=None)  # it looks into itself first; so a plan needs not say so
-        plan = plan_partition_dir if target.kind is TargetKind.PARTITION else plan_log_dir
-        return plan(self.fs, target.path, options, self.reporter, self.jobs)
+        if target.kind is TargetKind.PARTITION:
+            return plan_partition_dir(self.fs, target.path, options, self.reporter, self.jobs)
+        planned = plan_log_dir(self.fs, target.path, options, self.reporter, self.jobs, self.memories.get(target))
+        self.memories[target] = planned.memory
+        return planned
 
     def plan_all(self, requests: Sequence[Request]) -> dict[Target, Made]:
         """Plan several at once, for they mostly lie on disks of their own; findings that take all of them included."""

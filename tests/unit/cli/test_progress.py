@@ -131,6 +131,23 @@ def test_events_are_lines_of_json_in_order() -> None:
     assert events[3]["bytes"] == 10
 
 
+def test_log_directories_that_are_read_at_once_are_counted_together() -> None:
+    run = Run(Mode.NONE)
+    run.reporter.begin("/a", 10, 1)
+    run.reporter.begin("/b", 30, 2)
+    run.reporter.begin("/a", 0, 1)  # planned once more
+    run.scan(20, 1)
+    run.reporter.print_line()
+    run.reporter.end()
+    run.reporter.end()
+    run.reporter.begin("/c", 5, 1)
+    run.reporter.print_line()
+    first, second = run.err.getvalue().splitlines()
+    assert first.startswith("logmend: /a, /b: 20 B of 40 B, 50 %")
+    assert "0 of 3 partitions" in first
+    assert second == "logmend: /c: 0 B of 5 B, 0 %, 0 of 1 partition"
+
+
 def test_sigusr1_prints_one_line_whatever_the_mode() -> None:
     run = Run(Mode.NONE)
     run.reporter.begin("/data", 10, 1)
