@@ -213,7 +213,7 @@ class _TopPlanner:
         for name in _CHECKPOINTS:
             self._rewrite(name)
         before: list[Action] = []
-        if state.marker and (self._after or any(_touches_the_log(action) for p in self._plans for action in p.actions)):
+        if state.marker and not self._holds() and (self._after or self._touches_logs()):
             before.append(SetAside(state.log_dir / MARKER, "the log directory is no longer as it was shut down"))
         touched = [action.path.name for action in (*before, *self._after)]
         conditions = (Precondition.of(state.log_dir / n, s) for n, s in state.entries.items() if n in touched)
@@ -250,6 +250,8 @@ class _TopPlanner:
             reason = change
         if not lost and entries == (known or {}):
             return
+        if name == RECOVERY_POINTS and self._holds():
+            return
         path = state.log_dir / name
         data = encode_offsets(entries)
         self.contents[path] = data
@@ -276,6 +278,21 @@ class _TopPlanner:
                 del entries[partition]
                 changed.append("a log start offset above the log end would cost the whole log")
         return changed
+
+    def _holds(self) -> bool:
+        """Tell whether a partition waits for a person.
+
+        What tells that its data had been flushed must then stay as it is, the marker and the recovery points as they
+        were found, damaged or lost. Without it a broker, or the next run, would take the damage for a torn tail and
+        cut it. None of what is done beside a held partition relies on the marker being gone: files are derived anew
+        and replaced whole.
+        """
+        return any(plan.held for plan in self._plans)
+
+    def _touches_logs(self) -> bool:
+        """Tell whether anything changes that the marker vouches for; the metadata log is recovered with it or without."""
+        names = {d.name for d in self._state.partitions if not is_cluster_metadata(d.partition)}
+        return any(_touches_the_log(action) for p in self._plans if p.partition in names for action in p.actions)
 
     def _by_partition(self) -> Mapping[TopicPartition, RecoveryPlan]:
         names = {directory.name: directory for directory in self._state.partitions}
