@@ -121,7 +121,7 @@ def _state(fs: ReadFs, one: Kept, item: Item) -> _State:
     path = one.directory / item.name
     match item.step:
         case "cut":
-            return _state_of_cut(fs, one, item, path)
+            return _state_of_cut(fs, one, item, _where_it_is(fs, one, item))
         case "renamed":
             there, back = _size(fs, one.directory / item.result_name), _size(fs, path)
             return _State(done=back is not None and there is None) if back is None or there is None else _BOTH
@@ -146,6 +146,15 @@ def _state_of_aside(fs: ReadFs, one: Kept, item: Item, path: PurePath) -> _State
     replaced = any(other.name == item.name and other.step in ("created", "renamed") for other in one.manifest.items)
     arrived = any(other.result_name == item.name for other in one.manifest.items)
     return _BOTH if _size(fs, path) is not None and not (replaced or arrived) else _State()
+
+
+def _where_it_is(fs: ReadFs, one: Kept, item: Item) -> PurePath:
+    """Return where the file of an item lies now: one that was cut in an interrupted swap has lost its suffix since."""
+    path = one.directory / item.name
+    if _size(fs, path) is None:
+        renames = (i for i in one.manifest.items if i.step == "renamed" and i.name == item.name)
+        return next((one.directory / i.result_name for i in renames), path)
+    return path
 
 
 def _state_of_cut(fs: ReadFs, one: Kept, item: Item, path: PurePath) -> _State:
