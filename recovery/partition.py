@@ -15,6 +15,7 @@ from checkpoint.leader_epoch import EpochStart, decode_epochs
 from recovery.findings import Damage, Finding, Subject
 from recovery.index_checks import load_checked
 from recovery.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
+from recovery.memory import Job, Memory
 from recovery.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlanOptions
 from recovery.topic_ids import TopicIds
 from recovery.verify import (
@@ -23,7 +24,6 @@ from recovery.verify import (
     Progress,
     Room,
     ScanOptions,
-    SegmentFiles,
     SegmentReport,
     check_segment,
     scan_segment,
@@ -59,15 +59,6 @@ class Points:
     """Of a KRaft broker, whose partitions must each have a topic id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One segment to be scanned in full."""
-
-    files: SegmentFiles
-    canonical: bool
-    active: bool
-
-
 @dataclass(slots=True)
 class Survey:
     """One partition on its way from a listing to a plan."""
@@ -78,6 +69,8 @@ class Survey:
     points: Points
     options: PlanOptions
     room: Room = field(default_factory=lambda: Room(ROOM))
+    memory: Memory | None = None
+    """What an earlier look has seen."""
     findings: list[Finding] = field(default_factory=list)
     inventory: Inventory = field(init=False)
     resolved: Resolved = field(init=False)
@@ -139,6 +132,10 @@ class Survey:
 
     def run(self, job: Job, reader: LogReader, progress: Progress) -> SegmentReport:
         """Scan one segment; may be called on any thread, with a reader of that thread."""
+        known = None if self.memory is None else self.memory.recall(self.fs, job)
+        if known is not None:
+            progress(job.files.log_stat.size)
+            return known
         return scan_segment(
             self.fs, job.files, self.scan_options, reader, canonical=job.canonical, active=job.active, progress=progress
         )

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from recovery.findings import Damage
 from recovery.inventory import resolve, take_inventory
 from recovery.log_dir import LogDirState, plan_log_dir_files, read_log_dir
+from recovery.memory import Memory
 from recovery.partition import Points, Survey
 from recovery.partition_plan import PlannedPartition, no_plan, plan_partition
 from recovery.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
@@ -65,6 +66,8 @@ class Planned:
     fs: ReadFs
     contents: dict[PurePath, bytes] = field(default_factory=dict)
     points: dict[PurePath, Points] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
+    """What the scans have seen, for a look at what carrying out the plan has left."""
 
     def content_of(self, path: PurePath) -> bytes:
         """Return what is to be written to `path`, once.
@@ -90,19 +93,26 @@ class _Readers(threading.local):
 
 
 def plan_log_dir(
-    fs: ReadFs, log_dir: PurePath, options: PlanOptions, reporter: Reporter | None = None, jobs: int = 1
+    fs: ReadFs,
+    log_dir: PurePath,
+    options: PlanOptions,
+    reporter: Reporter | None = None,
+    jobs: int = 1,
+    memory: Memory | None = None,
 ) -> Planned:
     """Survey the log directory and return the plan of its recovery. `jobs`: threads that scan, 1 or more.
+
+    With the `memory` of an earlier plan, segments that are as it left them are not read again.
 
     Raises `ReadFault` only if the directory itself cannot be listed; any other fault becomes a finding.
     """
     reporter = reporter or SilentReporter()
     state = read_log_dir(fs, log_dir, options.user, metadata_dir=_path(options.metadata_dir))
-    planned = _plan_partitions(fs, state, options, reporter, jobs)
+    planned = _plan_partitions(fs, state, options, reporter, jobs, memory)
     if planned.plan.before and not state.marker_goes:
         # The marker has to go, so a broker will scan what it would have skipped; plan for that start instead.
         state.marker_goes = True
-        planned = _plan_partitions(fs, state, options, reporter, jobs)
+        planned = _plan_partitions(fs, state, options, reporter, jobs, memory)
     reporter.end()
     return planned
 
@@ -111,16 +121,20 @@ def _path(text: str | None) -> PurePath | None:
     return None if text is None else PurePath(text)
 
 
-def _plan_partitions(fs: ReadFs, state: LogDirState, options: PlanOptions, reporter: Reporter, jobs: int) -> Planned:
+def _plan_partitions(
+    fs: ReadFs, state: LogDirState, options: PlanOptions, reporter: Reporter, jobs: int, memory: Memory | None
+) -> Planned:
     log_dir = state.log_dir
     chosen = [d for d in state.partitions if not options.topics or _is_wanted(d.partition.topic, options.topics)]
     reporter.begin(str(log_dir), 0, len(chosen))
     room = Room(ROOM)
-    surveys = [Survey(fs, log_dir / d.name, d.name, state.points_of(d), options, room) for d in chosen]
+    surveys = [Survey(fs, log_dir / d.name, d.name, state.points_of(d), options, room, memory) for d in chosen]
     planned = Planned(_empty_plan(log_dir, options), fs)
     plans = []
-    for survey, done in zip(surveys, _run(surveys, reporter, jobs), strict=True):
+    for survey, (done, reports) in zip(surveys, _run(surveys, reporter, jobs), strict=True):
         plans.append(done.plan)
+        for job in survey.jobs:
+            planned.memory.keep(job, reports[job.files.base_offset])
         planned.points[survey.directory] = survey.points
         planned.contents |= done.contents
         reporter.partition_done(survey.partition, len(done.plan.verdicts))
@@ -139,7 +153,7 @@ def plan_partition_dir(
     points = next((state.points_of(d) for d in state.partitions), Points(None, 0))
     reporter.begin(str(directory), 0, 1)
     survey = Survey(fs, directory, directory.name, points, options)
-    (done,) = _run([survey], reporter, jobs)
+    ((done, _),) = _run([survey], reporter, jobs)
     reporter.partition_done(directory.name, len(done.plan.verdicts))
     reporter.end()
     plan = replace(_empty_plan(directory, options), partitions=(done.plan,))
@@ -156,7 +170,11 @@ def _empty_plan(log_dir: PurePath, options: PlanOptions) -> LogDirPlan:
     )  # fmt: skip
 
 
-def _run(surveys: Sequence[Survey], reporter: Reporter, jobs: int) -> Iterator[PlannedPartition]:
+Reports = Mapping[int, SegmentReport]
+"""By base offset."""
+
+
+def _run(surveys: Sequence[Survey], reporter: Reporter, jobs: int) -> Iterator[tuple[PlannedPartition, Reports]]:
     """Yield the plan of each survey, in order; the scans of the next ones go on meanwhile."""
     readers = _Readers()
     if jobs <= 1:
@@ -166,7 +184,7 @@ def _run(surveys: Sequence[Survey], reporter: Reporter, jobs: int) -> Iterator[P
             reports = {
                 j.files.base_offset: survey.run(j, readers.reader, _progress(survey, reporter)) for j in survey.jobs
             }
-            yield _plan(survey, reports, readers.reader)
+            yield _plan(survey, reports, readers.reader), reports
         return
     with ThreadPoolExecutor(jobs, thread_name_prefix="scan") as pool:
         ahead: list[tuple[Survey, dict[int, Future[SegmentReport]]]] = []
@@ -201,11 +219,14 @@ def _submit(
     }
 
 
-def _collect(survey: Survey, futures: Mapping[int, Future[SegmentReport]], reader: LogReader) -> PlannedPartition:
-    return _plan(survey, {base: future.result() for base, future in sorted(futures.items())}, reader)
+def _collect(
+    survey: Survey, futures: Mapping[int, Future[SegmentReport]], reader: LogReader
+) -> tuple[PlannedPartition, Reports]:
+    reports = {base: future.result() for base, future in sorted(futures.items())}
+    return _plan(survey, reports, reader), reports
 
 
-def _plan(survey: Survey, reports: Mapping[int, SegmentReport], reader: LogReader) -> PlannedPartition:
+def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartition:
     if any(finding.kind in (Damage.READ_ERROR, Damage.VANISHED) for finding in survey.findings):
         return no_plan(survey)
     done = plan_partition(survey, reports, reader)
