@@ -250,7 +250,7 @@ class _TopPlanner:
             reason = change
         if not lost and entries == (known or {}):
             return
-        if name == RECOVERY_POINTS and self._holds():
+        if lost and name == RECOVERY_POINTS and self._holds():
             return
         path = state.log_dir / name
         data = encode_offsets(entries)
@@ -282,10 +282,10 @@ class _TopPlanner:
     def _holds(self) -> bool:
         """Tell whether a partition waits for a person.
 
-        What tells that its data had been flushed must then stay as it is, the marker and the recovery points as they
-        were found, damaged or lost. Without it a broker, or the next run, would take the damage for a torn tail and
-        cut it. None of what is done beside a held partition relies on the marker being gone: files are derived anew
-        and replaced whole.
+        What tells that its data had been flushed, or may have been, must then stay: the marker, and the loss of the
+        recovery points, for which new ones would say that nothing was. Else a broker, or the next run, would take the
+        damage for a torn tail and cut it. None of what is done beside a held partition relies on the marker being
+        gone: files are derived anew and replaced whole.
         """
         return any(plan.held for plan in self._plans)
 
