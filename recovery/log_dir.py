@@ -290,7 +290,7 @@ class _TopPlanner:
         return any(plan.held for plan in self._plans)
 
     def _touches_logs(self) -> bool:
-        """Tell whether anything changes that the marker vouches for; the metadata log is recovered with it or without."""
+        """Tell whether anything changes that the marker vouches for; the metadata log is recovered in any case."""
         names = {d.name for d in self._state.partitions if not is_cluster_metadata(d.partition)}
         return any(_touches_the_log(action) for p in self._plans if p.partition in names for action in p.actions)
 

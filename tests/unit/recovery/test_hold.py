@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 from golden import golden
-from recovery.log_dir import MARKER, RECOVERY_POINTS
 from support.recovering import plan, recover
+
+from recovery.log_dir import MARKER, RECOVERY_POINTS
 
 LEDGER = "ledger-1"
 
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """Broker 2 of three, whose metadata log has derived files to be written, with rot in the last segment of a topic."""
+    """Broker 2 of three, whose metadata log wants derived files, with rot in the last segment of a topic."""
     golden.extract("three-brokers", tmp_path)
     directory = tmp_path / "2" / "data"
     segment = max((directory / LEDGER).glob("*.log"))

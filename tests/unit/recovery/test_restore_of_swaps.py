@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 from golden import golden
+from support.recovering import recover, tree
+
 from recovery.quarantine import find_kept, restore
 from storage.fs import OsFs
-from support.recovering import recover, tree
 
 
 def test_a_trimmed_index_of_a_finished_swap_gets_its_suffix_and_its_zeroes_back(tmp_path: Path) -> None:
