@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from checkpoint.leader_epoch import EpochStart, assign, truncate_from_end, truncate_from_start
+from recovery.findings import Damage
 from recovery.verify import SegmentReport
 from storage.errors import BatchCorrupt
 from storage.fs import ReadFs
@@ -145,10 +146,24 @@ def _agreeing(entries: list[EpochStart], first: int, reports: Sequence[SegmentRe
         actual = _epoch_at(ranges, offset)
         # The first entry follows the log start offset upwards, of which the checkpoint may have been lost.
         misplaced = number > 0 and entry.epoch in seen and offset >= first and offset > seen[entry.epoch]
-        if offset >= first and (misplaced or (actual is not None and actual < entry.epoch)):
+        is_older = actual is not None and actual < entry.epoch and _tells(reports, offset)
+        if offset >= first and (misplaced or is_older):
             break
         kept.append(entry)
     return kept
+
+
+def _tells(reports: Sequence[SegmentReport], offset: int) -> bool:
+    """Tell whether a batch that was scanned stands at `offset`, so that its epoch is known and not guessed.
+
+    Compaction takes out the first batches of an epoch; its beginning then lies where no batch is any more. Segments
+    that were not scanned say nothing.
+    """
+    for report in reports:
+        if report.base_offset <= offset < report.next_offset:
+            has_gaps = any(finding.kind is Damage.OFFSET_GAP for finding in report.findings)
+            return not (has_gaps and any(start > offset for _, start in report.epochs))
+    return False
 
 
 def _epoch_ranges(reports: Sequence[SegmentReport]) -> list[tuple[int, int]]:
