@@ -1,0 +1,79 @@
+"""Where the batches of a `.log` begin: a walk over headers alone, for finding a place, not for judging bytes.
+
+Reads pieces of a few KiB rather than headers one by one: most walks begin at an index entry and end a few batches on.
+Source: Apache Kafka 4.3.0, FileLogInputStream, FileRecords.searchForOffsetFromPosition.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from storage.batch import HEADER_V2, LOG_OVERHEAD
+from storage.errors import BatchCorrupt
+from storage.fs import ReadFile
+from storage.units import Offset
+
+_PIECE_BYTES: Final = 8 << 10
+_PREFIX: Final = struct.Struct(">qi4xb")  # base offset, size field, magic
+_V2: Final = struct.Struct(">23xi8xq")  # last offset delta, max timestamp
+_V1_TIMESTAMP: Final = struct.Struct(">18xq")
+_LEAST: Final = 14
+
+
+class BatchPlace(NamedTuple):
+    """A batch by its header: where it lies, in bytes, and its offsets.
+
+    Of magic 0 and 1 `base_offset` is that of the entry, which in a compressed set is the last one.
+    """
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    magic: int
+
+
+def walk_places(file: ReadFile, start: int, end: int) -> Iterator[BatchPlace]:
+    """Yield the batches that lie whole in the bytes from `start` to `end`; `start` is a batch border.
+
+    Raises `BatchCorrupt` at a header that cannot be followed, and `ReadFault`.
+    """
+    piece = memoryview(bytearray(min(_PIECE_BYTES, max(end - start, 0))))
+    origin = position = start
+    filled = 0
+    while end - position >= _PREFIX.size:
+        at = position - origin
+        if filled - at < min(HEADER_V2.size, end - position):
+            filled = file.read_into(position, piece[: min(len(piece), end - position)])
+            origin, at = position, 0
+            if filled < _PREFIX.size:
+                return
+        place = _place(piece[at:filled], position)
+        if position + place.size > end:
+            return
+        yield place
+        position += place.size
+
+
+def _place(header: memoryview, position: int) -> BatchPlace:
+    base, size, magic = _PREFIX.unpack_from(header)
+    if size < _LEAST or not 0 <= magic <= 2:
+        raise BatchCorrupt(f"size field {size}, magic {magic}", position=position)
+    if magic < 2:
+        timestamp = _V1_TIMESTAMP.unpack_from(header)[0] if magic and len(header) >= _V1_TIMESTAMP.size else -1
+        return BatchPlace(position, size + LOG_OVERHEAD, base, base, timestamp, magic)
+    if len(header) < HEADER_V2.size:
+        raise BatchCorrupt(f"{len(header)} bytes are no batch header of magic 2", position=position)
+    delta, timestamp = _V2.unpack_from(header)
+    return BatchPlace(position, size + LOG_OVERHEAD, base, base + delta, timestamp, magic)
+
+
+def first_batch_reaching(file: ReadFile, start: int, end: int, offset: Offset) -> BatchPlace | None:
+    """Return the first batch from position `start` on whose last offset is `offset` or more, None if there is none."""
+    for place in walk_places(file, start, end):
+        if place.last_offset >= offset:
+            return place
+    return None
