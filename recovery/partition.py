@@ -16,6 +16,7 @@ from recovery.findings import Damage, Finding, Subject
 from recovery.index_checks import load_checked
 from recovery.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
 from recovery.memory import Job, Memory
+from recovery.metadata_snapshots import check_metadata_snapshots
 from recovery.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlanOptions
 from recovery.topic_ids import TopicIds
 from recovery.verify import (
@@ -115,6 +116,8 @@ class Survey:
             if self._needs_scan(report):
                 wanted.add(number)
         self._choose_producer_start(wanted)
+        if self.points.metadata and self.options.depth != Depth.QUICK.value:
+            self.findings += check_metadata_snapshots(self.fs, self.inventory)
         if self.options.depth != Depth.QUICK.value or self._epochs_are_lost():
             wanted |= set(range(len(segments)))
         last = len(segments) - 1

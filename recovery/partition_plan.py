@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Final
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.leader_epoch import encode_epochs
 from checkpoint.markers import PARTITION_METADATA, decode_partition_metadata, encode_partition_metadata
-from recovery.decide import Decision, Flushed
+from recovery.decide import Decision, Flushed, decide
 from recovery.derive import SideFiles, derive_epochs, derive_side_files
 from recovery.draft import Draft
 from recovery.findings import Damage, Finding, Subject
@@ -29,7 +29,7 @@ from recovery.verify import SegmentFiles, SegmentReport, scan_segment
 from storage.errors import CorruptData, ReadFault
 from storage.fs import read_all
 from storage.log_reader import LogReader
-from storage.names import snapshot_file_name
+from storage.names import FileRole, segment_file_name, snapshot_file_name
 from storage.producer_state import ProducerState, decode_snapshot
 from storage.units import INT64_MAX, Offset
 
@@ -95,6 +95,7 @@ class _Planner(Draft):
             return self.without_actions()
         self.asides += survey.resolved.asides
         self.renames += survey.resolved.renames
+        self.begin_anew_at_log_start()
         self.repair_indexes()
         self.repair_side_files(side)
         self.repair_epochs()
@@ -125,6 +126,9 @@ class _Planner(Draft):
             where = self.where(flushed, valid_after=report.damage.sound_at is not None or alive)
             finding = next(f for f in report.findings if f.kind is report.damage.kind)
             finding = self.with_consequence(finding, report, later, contiguous=contiguous)
+            if decide(Subject.LOG, where).decision is Decision.HOLD and number >= self.survey.scope:
+                warning = "; a broker that starts now cuts the log here, keeps no copy, and removes what follows"
+                finding = replace(finding, evidence=finding.evidence + warning)
             decision = self.judge(finding, where)
             if decision is Decision.HOLD:
                 self.held = True
@@ -155,16 +159,8 @@ class _Planner(Draft):
             next_good = later[0].base_offset
         if contiguous:
             evidence += "; the next segment follows without a gap, so no record is missing"
-        return Finding(
-            finding.kind,
-            finding.path,
-            evidence,
-            finding.position,
-            finding.size,
-            finding.first_offset,
-            None if next_good is None else max(next_good - 1, report.damage.next_offset),
-            next_good,
-        )
+        last = None if next_good is None else max(next_good - 1, report.damage.next_offset)
+        return replace(finding, evidence=evidence, last_offset=last, next_good_offset=next_good)
 
     def base_offset_at(self, files: SegmentFiles, position: int) -> int:
         buffer = bytearray(8)
@@ -215,6 +211,25 @@ class _Planner(Draft):
             for rename in self.survey.resolved.renames
             if rename.path not in swapped or rename.path not in {aside.path for aside in self.asides}
         ]
+
+    def begin_anew_at_log_start(self) -> None:
+        """Where a cut has taken the log end below the log start offset, nothing is left that anybody may read.
+
+        A broker deletes all segments then and begins with an empty one at the log start offset, so that no offset is
+        given out twice; so do we, but the segments are only set aside.
+        """
+        start = self.survey.points.log_start
+        if not self.cuts or not self.kept or self.log_end() >= start:
+            return
+        path = self.survey.directory / segment_file_name(Offset(start), FileRole.LOG)
+        evidence = f"the cut leaves a log that ends at {self.log_end()}, below the log start offset {start}"
+        self.judge(Finding(Damage.LOG_START_ABOVE_END, path, evidence))
+        for files in self.kept:
+            self.set_files_aside(files, f"below the log start offset {start}, and the log ends there too")
+        self.kept.clear()
+        self.copies.clear()
+        self.truncates.clear()
+        self.write(path, b"", Damage.LOG_START_ABOVE_END.value)
 
     # ---- what is derived from it
 
@@ -358,7 +373,8 @@ class _Planner(Draft):
         log_end = self.log_end()
         stop, start = (INT64_MAX, 0) if survey.points.clean and not self.cuts else (log_end, survey.points.log_start)
         known = survey.epochs or []
-        wanted = derive_epochs(known, scanned, stop, start)
+        # With every segment set aside there is no history left either.
+        wanted = derive_epochs(known, scanned, stop, start) if self.kept or not self.cuts else []
         if survey.epochs is not None and wanted == known:
             return
         path = survey.directory / EPOCHS_NAME

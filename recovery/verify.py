@@ -378,7 +378,8 @@ def _notes(files: SegmentFiles, fold: SegmentFold, options: ScanOptions) -> list
 def _find_overflow(report: SegmentReport, fold: SegmentFold) -> None:
     if fold.range_fault is not None:
         report.overflow_at = fold.range_fault[1]
-        evidence = f"last offset {fold.next_offset - 1} is more than 2147483647 above the segment's base"
+        last = report.overflow_at
+        evidence = f"offset {last} is more than 2147483647 above the segment's base: a broker splits it when it starts"
         report.findings.append(Finding(Damage.OFFSET_OVERFLOW, report.files.log, evidence))
 
 
