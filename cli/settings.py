@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from storage.errors import ConfigInvalid, printable
+from checkpoint.properties import decode_properties
+from storage.errors import CheckpointCorrupt, ConfigInvalid, printable
 from storage.units import INT32_MAX
 
 DEFAULT_FILE: Final = PurePath("/etc/logmend/logmend.toml")
@@ -254,12 +255,10 @@ def _broker_file(
 
 def parse_properties(data: bytes, path: str) -> dict[str, str]:
     """Return the keys of a broker's `server.properties` (Java's text form, ISO 8859-1 with escapes)."""
-    import javaproperties  # noqa: PLC0415
-
     try:
-        return dict(javaproperties.loads(data.decode("latin-1")))
-    except ValueError as error:
-        raise ConfigInvalid(f"server.properties {printable(path)}: {printable(str(error))}") from error
+        return decode_properties(data)
+    except CheckpointCorrupt as error:
+        raise ConfigInvalid(f"server.properties {printable(path)}: {error.reason}") from error
 
 
 def _resolved(name: str, path: str, properties: Properties) -> str:
