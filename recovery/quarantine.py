@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
 
 from recovery.manifest import MANIFEST_LIMIT, MANIFEST_SUFFIX, Item, Manifest, decode
 from storage.errors import CheckpointCorrupt, CorruptData, FileVanished, PlanStale
-from storage.fs import FileKind, Fs, ReadFs, read_all
+from storage.fs import FileKind, Fs, ReadFs, read_all, temporary_name
 
 _CHUNK: Final = 1 << 20
 
@@ -123,12 +123,11 @@ def _state(fs: ReadFs, one: Kept, item: Item) -> _State:
         case "cut":
             return _state_of_cut(fs, one, item, _where_it_is(fs, one, item))
         case "renamed":
-            there, back = _size(fs, one.directory / item.result_name), _size(fs, path)
-            return _State(done=back is not None and there is None) if back is None or there is None else _BOTH
+            return _state_of_renamed(fs, one, item, path)
         case "aside":
             return _state_of_aside(fs, one, item, path)
         case "created":
-            if _size(fs, path) is None:
+            if _size(fs, path) is None or _is_back(fs, one, item.name):
                 return _State(done=True)
             return _State() if _is(fs, path, item.result_size, item.result_sha256) else _CHANGED
         case _:
@@ -137,6 +136,23 @@ def _state(fs: ReadFs, one: Kept, item: Item) -> _State:
 
 _CHANGED: Final = _State(refused="it has changed")
 _BOTH: Final = _State(refused="a file of the same name has come")
+_GONE: Final = _State(refused="it is gone")
+
+
+def _is_back(fs: ReadFs, one: Kept, name: str) -> bool:
+    """Tell whether a file that was to be set aside stands under its own name: put back, or never set aside at all."""
+    return any(
+        other.step == "aside" and other.name == name and _size(fs, one.directory / other.kept) is None
+        for other in one.manifest.items
+    )
+
+
+def _state_of_renamed(fs: ReadFs, one: Kept, item: Item, path: PurePath) -> _State:
+    there, back = _size(fs, one.directory / item.result_name), _size(fs, path)
+    if back is None:
+        return _GONE if there is None else _State()
+    # What bears the name that it was meant to have may be the file that was there before.
+    return _State(done=True) if there is None or _is_back(fs, one, item.result_name) else _BOTH
 
 
 def _state_of_aside(fs: ReadFs, one: Kept, item: Item, path: PurePath) -> _State:
@@ -160,18 +176,19 @@ def _where_it_is(fs: ReadFs, one: Kept, item: Item) -> PurePath:
 def _state_of_cut(fs: ReadFs, one: Kept, item: Item, path: PurePath) -> _State:
     size = _size(fs, path)
     if size is None:
-        return _State(refused="it is gone")
-    if size == item.position + item.size and (item.zeroes or not item.kept or _tail_is(fs, one, item, path, size)):
-        return _State(done=True)
+        return _GONE
+    has_bytes = item.zeroes or (bool(item.kept) and _size(fs, one.place / item.kept) is not None)
+    if size == item.position + item.size and not has_bytes:
+        return _State(done=True)  # kept bytes are removed once they are back
     if size < item.position:
         return _State(refused="it is shorter than where it was cut")
     if not item.kept and not item.zeroes:
         return _State(refused="the bytes were discarded, and it was cut")
+    if not item.zeroes and not _is(fs, one.place / item.kept, item.size, item.sha256):
+        raise CheckpointCorrupt("the kept bytes are not what the manifest says", path=one.place / item.kept)
     if size > item.position and not _tail_is(fs, one, item, path, size):
         return _State(refused="something was appended to it")
-    if item.kept and not _is(fs, one.place / item.kept, item.size, item.sha256):
-        raise CheckpointCorrupt("the kept bytes are not what the manifest says", path=one.place / item.kept)
-    return _State()
+    return _State(done=size == item.position + item.size and fs.stat(path).mtime_ns == item.mtime_ns)
 
 
 def _tail_is(fs: ReadFs, one: Kept, item: Item, path: PurePath, size: int) -> bool:
@@ -188,10 +205,13 @@ def _state_of_replaced(fs: ReadFs, one: Kept, item: Item, path: PurePath) -> _St
     if kept is None:
         # Put back already, never replaced, or a derived file that there was no room to keep.
         return _State(done=True)
-    size = _size(fs, path)
-    unchanged = size is not None and _is(fs, path, item.result_size, item.result_sha256)
-    before = size is not None and fs.stat(path).inode == fs.stat(one.place / item.kept).inode
-    return _State() if size is None or unchanged or before else _CHANGED
+    if _size(fs, path) is None or _is(fs, path, item.result_size, item.result_sha256):
+        return _State()
+    if one.place == one.directory:
+        return _State() if fs.stat(path).inode == fs.stat(one.place / item.kept).inode else _CHANGED
+    if not _is(fs, path, item.size, item.sha256):
+        return _CHANGED
+    return _State(done=fs.stat(path).mtime_ns == item.mtime_ns)
 
 
 def _undo(fs: Fs, one: Kept, item: Item) -> None:
@@ -224,8 +244,8 @@ def _put_file_back(fs: Fs, one: Kept, item: Item, path: PurePath) -> None:
     if one.place == one.directory:
         fs.rename(source, path)  # the very file of before, with its owner, mode and time
         return
-    like = fs.stat(path)
-    temporary = path.with_name(path.name + ".tmp")
+    like = replace(fs.stat(source), mode=0o644) if _size(fs, path) is None else fs.stat(path)
+    temporary = temporary_name(path)
     with contextlib.suppress(FileVanished):
         fs.remove(temporary)
     with fs.create(temporary, like) as file:
@@ -233,6 +253,7 @@ def _put_file_back(fs: Fs, one: Kept, item: Item, path: PurePath) -> None:
             file.append(piece)
         file.sync()
     fs.set_mtime(temporary, item.mtime_ns)
+    fs.sync_file(temporary)
     fs.rename(temporary, path)
 
 
@@ -254,13 +275,16 @@ def expire(fs: Fs, kept: Iterable[Kept]) -> int:
     """
     freed = 0
     for one in kept:
+        touched = {one.place}
         for item in one.manifest.items:
             place = one.directory if item.step == "aside" else one.place
             size = _size(fs, place / item.kept) if item.kept else None
             if size is not None:
                 fs.remove(place / item.kept)
+                touched.add(place)
                 freed += size
-        fs.sync_dir(one.place)
+        for place in sorted(touched):
+            fs.sync_dir(place)
         fs.remove(one.path)
         fs.sync_dir(one.place)
     return freed
