@@ -130,7 +130,9 @@ def derive_epochs(
         for epoch, offset in report.epochs:
             if not entries or epoch > entries[-1].epoch:
                 entries = assign(entries, Epoch(epoch), Offset(offset))
-    return truncate_from_start(truncate_from_end(entries, Offset(log_end)), Offset(log_start))
+    # A broker cuts at the end first. In a log without records that leaves an epoch at its start, which is its end, so
+    # the next start cuts that one too; cut in this order the first time gives what all further starts agree with.
+    return truncate_from_end(truncate_from_start(entries, Offset(log_start)), Offset(log_end))
 
 
 def _agreeing(entries: list[EpochStart], first: int, reports: Sequence[SegmentReport]) -> list[EpochStart]:

@@ -72,6 +72,8 @@ class LogDirState:
     topic_ids: TopicIds | None = None
     marker_goes: bool = False
     """The marker is there, but something has to be changed that it vouches for, so the next start is an unclean one."""
+    refused_starts: set[TopicPartition] = field(default_factory=set)
+    """Partitions whose log start offset lies above the end of the log, and will be taken out of the checkpoint."""
 
     @property
     def marker(self) -> bool:
@@ -85,7 +87,7 @@ class LogDirState:
         points = self.checkpoints.get(RECOVERY_POINTS)
         point = None if points is None else int(points.get(directory.partition, 0))
         starts = self.checkpoints.get(LOG_STARTS) or {}
-        start = int(starts.get(directory.partition, 0))
+        start = 0 if directory.partition in self.refused_starts else int(starts.get(directory.partition, 0))
         clean = self.marker and not metadata
         return Points(
             recovery_point=None if metadata else point,
@@ -97,6 +99,18 @@ class LogDirState:
             topic=directory.partition.topic,
             topic_ids=self.topic_ids,
         )
+
+    def takes_in(self, plan: LogDirPlan) -> bool:
+        """Note what a plan does at the top that the partitions have to be planned for; False if that was known."""
+        before = (self.marker_goes, len(self.refused_starts))
+        # Without the marker a broker will scan what it would have skipped.
+        self.marker_goes = self.marker_goes or bool(plan.before)
+        starts = self.checkpoints.get(LOG_STARTS) or {}
+        ends = {p.partition: p.loaded.log_end for p in plan.partitions if p.loaded is not None}
+        for directory in self.partitions:
+            if directory.name in ends and starts.get(directory.partition, 0) > ends[directory.name]:
+                self.refused_starts.add(directory.partition)
+        return before != (self.marker_goes, len(self.refused_starts))
 
 
 def read_log_dir(

@@ -216,7 +216,8 @@ class _Planner(Draft):
         """Where a cut has taken the log end below the log start offset, nothing is left that anybody may read.
 
         A broker deletes all segments then and begins with an empty one at the log start offset, so that no offset is
-        given out twice; so do we, but the segments are only set aside.
+        given out twice. The segments are set aside here, the damaged one last, so that a crash in between leaves what
+        asks for the same; beginning is left to the broker, which does so wherever there is no segment.
         """
         start = self.survey.points.log_start
         if not self.cuts or not self.kept or self.log_end() >= start:
@@ -229,7 +230,6 @@ class _Planner(Draft):
         self.kept.clear()
         self.copies.clear()
         self.truncates.clear()
-        self.write(path, b"", Damage.LOG_START_ABOVE_END.value)
 
     # ---- what is derived from it
 

@@ -109,9 +109,7 @@ def plan_log_dir(
     reporter = reporter or SilentReporter()
     state = read_log_dir(fs, log_dir, options.user, metadata_dir=_path(options.metadata_dir))
     planned = _plan_partitions(fs, state, options, reporter, jobs, memory)
-    if planned.plan.before and not state.marker_goes:
-        # The marker has to go, so a broker will scan what it would have skipped; plan for that start instead.
-        state.marker_goes = True
+    while state.takes_in(planned.plan):
         planned = _plan_partitions(fs, state, options, reporter, jobs, memory)
     reporter.end()
     return planned

@@ -98,6 +98,12 @@ def test_epochs_are_cut_to_the_log() -> None:
     assert derive_epochs(known, reports, 30, 13) == starts((1, 13), (2, 20))
 
 
+@pytest.mark.parametrize(("start", "end"), [(0, 30), (13, 30), (30, 30), (27, 22)])
+def test_epochs_that_were_derived_once_are_derived_again(start: int, end: int) -> None:
+    once = derive_epochs(starts((0, 0), (1, 10), (2, 20)), [], end, start)
+    assert derive_epochs(once, [], end, start) == once
+
+
 def test_a_wrong_index_in_one_flushed_segment_costs_no_epoch() -> None:
     fs = on_disk(damaged(lambda files: files.pop(place(0, "index")), files=SOUND))
     recover(fs)
