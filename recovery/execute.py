@@ -163,7 +163,10 @@ class _Directory:
         )
         path = self._keep_at / manifest_name(self._orders.plan_id)
         if not self._orders.discard or any(item.kept for item in items):
-            self._write_new(path, [encode(manifest)], self._fs.stat(self._directory), private=True)
+            # A name of its own until it is whole: after a crash there must be no manifest that cannot be read.
+            temporary = temporary_name(path)
+            self._write_new(temporary, [encode(manifest)], self._fs.stat(self._directory), private=True)
+            self._fs.rename(temporary, path)
             self._done.manifests.append(path)
         self._fs.sync_dir(self._keep_at)
         if elsewhere:

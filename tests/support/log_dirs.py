@@ -24,7 +24,7 @@ POINTS, STARTS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoin
 META = b"version=0\nbroker.id=1\n"
 EPOCHS = "orders-0/leader-epoch-checkpoint"
 MARKER = ".kafka_cleanshutdown"
-OURS = (".logmend", ".logmend.json")
+OURS = (".logmend", ".logmend.json", ".logmend.json.tmp")
 
 
 def name_of(base: int, suffix: str = "log") -> str:

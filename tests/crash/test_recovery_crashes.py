@@ -1,0 +1,179 @@
+"""A recovery that dies at any of its effects, and the next one that dies too, ends as one that was never disturbed.
+
+For every kind of damage: each effect of carrying out the plan, everything that may remain then, a recovery of that,
+again crashed at each effect. What is demanded of every end is in `judged`. `LOGMEND_CRASH_STATES` is the number of
+states, and of double states, for each kind: a few by default, `all` for every one there is; `LOGMEND_CRASH_SEED` draws
+another sample.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from pathlib import PurePath
+
+import pytest
+from crash.harness import Counts, every_crash
+from support.damages import KINDS
+from support.log_dirs import SOUND, TOP, Files, damaged, live, on_disk, ours, plan_of, recover, sound
+from support.memory_fs import MemoryFs
+from support.recovered import (
+    assert_clean,
+    assert_nothing_is_lost,
+    assert_point_within_log,
+    assert_restorable,
+    next_time,
+)
+
+from recovery.quarantine import expire, find_kept, restore
+from storage.fs import FileKind, Fs
+
+STATES = os.environ.get("LOGMEND_CRASH_STATES", "60")
+SEED = int(os.environ.get("LOGMEND_CRASH_SEED", "0"))
+LIMIT = 1 << 40 if STATES == "all" else int(STATES)
+TWO = sound(("orders-0", "pay-3"))
+
+
+class Trial:
+    """One damaged directory, what becomes of it undisturbed, and the demands on every disturbed recovery."""
+
+    def __init__(self, files: Files, *, restorable: bool = True) -> None:
+        self.files, self.restorable = files, restorable
+        fs = on_disk(files)
+        assert not plan_of(fs).is_empty, "see it fail first"
+        self.point_is_within = _point_is_within(fs)
+        recover(fs)
+        self.end = live(fs.contents(str(TOP)))
+
+    def make(self) -> MemoryFs:
+        return on_disk(self.files)
+
+    def run(self, fs: Fs) -> None:
+        recover(fs)
+
+    def again(self, fs: Fs) -> None:
+        assert isinstance(fs, MemoryFs)
+        if self.point_is_within:
+            assert_point_within_log(fs)
+        recover(fs, created_ms=next_time(fs))
+
+    def judge(self, fs: MemoryFs) -> None:
+        found = fs.contents(str(TOP))
+        wanted = _without_padding(self.end)
+        assert _without_padding(live(found)) == wanted, _differences(live(found), self.end)
+        assert_nothing_is_lost(self.files, found)
+        assert_clean(fs)
+        assert_point_within_log(fs)
+        if self.restorable:
+            assert_restorable(fs, self.files)
+
+    def crash(self, limit: int = LIMIT, depth: int = 2) -> Counts:
+        return every_crash(
+            self.make, self.run, self.judge, self.again, depth, limit, SEED, promised=lambda: ()
+        )  # fmt: skip
+
+
+def _point_is_within(fs: MemoryFs) -> bool:
+    try:
+        assert_point_within_log(fs)
+    except AssertionError:
+        return False
+    return True
+
+
+def _without_padding(files: Files) -> Files:
+    """Leave out the zeroes behind the indexes of the active segment: they may go or stay."""
+    active = max((name for name in files if name.endswith(".log")), default="").removesuffix(".log")
+    return {
+        name: data.rstrip(b"\0") if name in (f"{active}.index", f"{active}.timeindex") else data
+        for name, data in files.items()
+    }
+
+
+def _differences(found: Files, wanted: Files) -> list[str]:
+    return sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recovery_that_dies_anywhere_ends_as_one_undisturbed(kind: str) -> None:
+    Trial(damaged(KINDS[kind], files=SOUND)).crash()
+
+
+# ---- restore and expire
+
+
+KEEP = PurePath("/keep")
+
+
+class Recovered:
+    """A directory that was damaged and recovered, with what was set aside beside it or in a directory of its own."""
+
+    def __init__(self, kind: str, keep: PurePath | None = None) -> None:
+        self.files = damaged(KINDS[kind], files=SOUND)
+        self.fs = on_disk(self.files)
+        self.started = self.fs.clock
+        if keep is not None:
+            self.fs.plant(keep, FileKind.DIRECTORY)
+        self.places = [TOP] if keep is None else [TOP, keep]
+        recover(self.fs, quarantine_dir=keep)
+        self.end = live(self.fs.contents(str(TOP)))
+
+    def make(self) -> MemoryFs:
+        return copy.deepcopy(self.fs)
+
+    def restore(self, fs: Fs) -> None:
+        kept, bad = find_kept(fs, self.places)
+        assert not bad
+        restore(fs, kept)
+
+    def expire(self, fs: Fs) -> None:
+        kept, bad = find_kept(fs, self.places)
+        assert not bad
+        expire(fs, kept)
+
+    def left_of_us(self, fs: MemoryFs) -> list[str]:
+        return [name for place in self.places for name in fs.contents(str(place)) if ours(name)]
+
+    def is_as_before(self, fs: MemoryFs) -> None:
+        found = fs.contents(str(TOP))
+        assert live(found) == self.files, _differences(live(found), self.files)
+        changed = [name for name in self.files if fs.stat(TOP / name).mtime_ns != self.started]
+        assert not changed, f"times of {changed} are not those of before"
+        assert not self.left_of_us(fs)
+
+    def is_let_go(self, fs: MemoryFs) -> None:
+        assert live(fs.contents(str(TOP))) == self.end
+        assert not self.left_of_us(fs)
+
+
+RESTORED = [
+    "torn_tail",
+    "zero_tail",
+    "damage_with_later_segments",
+    "batch_no_broker_writes",
+    "indexes_wrong",
+    "flushed_index_wrong",
+    "swap_not_yet_in_place",
+    "swap_half_renamed",
+    "orphans",
+    "points_corrupt",
+    "marker_beside_bad_derived_files",
+]
+
+
+@pytest.mark.parametrize("keep", [None, KEEP], ids=["beside", "elsewhere"])
+@pytest.mark.parametrize("kind", RESTORED)
+def test_a_restore_that_dies_anywhere_is_finished_by_the_next(kind: str, keep: PurePath | None) -> None:
+    trial = Recovered(kind, keep)
+    every_crash(
+        trial.make, trial.restore, trial.is_as_before, trial.restore, 2, LIMIT, SEED, promised=lambda: ()
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("keep", [None, KEEP], ids=["beside", "elsewhere"])
+@pytest.mark.parametrize("kind", ["damage_with_later_segments", "flushed_index_wrong"])
+def test_an_expiry_that_dies_anywhere_is_finished_by_the_next(kind: str, keep: PurePath | None) -> None:
+    trial = Recovered(kind, keep)
+    every_crash(
+        trial.make, trial.expire, trial.is_let_go, trial.expire, 2, LIMIT, SEED, promised=lambda: ()
+    )  # fmt: skip
