@@ -15,7 +15,6 @@ from cli.settings import Settings
 from cli.targets import Target, absolute, ensure_log_dir
 from cli.version import version
 from cli.work import Made, OwnFault, Work, failure, jobs_each, reporting
-from recovery.execute import Orders, execute
 from recovery.plan import LogDirPlan, PlanOptions
 from recovery.report import Outcome, command
 from recovery.survey import Planned
@@ -112,6 +111,8 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping) -
             return Outcome(path, plan.status, plan)
         if plan.is_empty:
             return Outcome(path, _settled(plan), plan, done=0)
+        from recovery.execute import Orders, execute  # noqa: PLC0415 (most runs find nothing to carry out)
+
         orders = Orders(plan.plan_id, time.time_ns() // 1_000_000, version(), keeping.directory, keeping.discard)
         done = execute(fs, plan, made.content_of, orders, work.reporter)
     except LogmendError as error:

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from checkpoint.markers import META_PROPERTIES, decode_meta_properties
 from checkpoint.offsets import decode_offsets, encode_offsets
@@ -30,7 +30,6 @@ from recovery.plan import (
     TruncateTo,
     Verdict,
 )
-from recovery.topic_ids import TopicIds
 from storage.errors import CorruptData, ReadFault, UnsupportedFormat
 from storage.fs import FileKind, FileStat, ReadFs, read_all
 from storage.names import (
@@ -42,6 +41,9 @@ from storage.names import (
     parse_directory_name,
 )
 from storage.units import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from recovery.topic_ids import TopicIds
 
 RECOVERY_POINTS: Final = FileRole.RECOVERY_POINTS.value
 LOG_STARTS: Final = FileRole.LOG_START_OFFSETS.value
@@ -129,6 +131,8 @@ def read_log_dir(
         state.checkpoints[name] = _read_checkpoint(fs, state, name)
     if _is_kraft(fs, state):
         places = [log_dir] if metadata_dir is None else [log_dir, metadata_dir]
+        from recovery.topic_ids import TopicIds  # noqa: PLC0415 (brings the record formats)
+
         state.topic_ids = TopicIds(fs, places)
     return state
 

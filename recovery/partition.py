@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.leader_epoch import EpochStart, decode_epochs
@@ -16,9 +16,7 @@ from recovery.findings import Damage, Finding, Subject
 from recovery.index_checks import load_checked
 from recovery.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
 from recovery.memory import Job, Memory
-from recovery.metadata_snapshots import check_metadata_snapshots
 from recovery.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlanOptions
-from recovery.topic_ids import TopicIds
 from recovery.verify import (
     ROOM,
     Depth,
@@ -35,6 +33,9 @@ from storage.log_reader import LogReader
 from storage.producer_state import ProducerState, decode_snapshot
 from storage.txn_index import LoadSanity, check_as_on_load
 from storage.units import Offset
+
+if TYPE_CHECKING:
+    from recovery.topic_ids import TopicIds
 
 SMALL_FILE_LIMIT: Final = 64 << 20
 _SWAP: Final = ".swap"
@@ -117,6 +118,8 @@ class Survey:
                 wanted.add(number)
         self._choose_producer_start(wanted)
         if self.points.metadata and self.options.depth != Depth.QUICK.value:
+            from recovery.metadata_snapshots import check_metadata_snapshots  # noqa: PLC0415 (one partition in all has any)
+
             self.findings += check_metadata_snapshots(self.fs, self.inventory)
         if self.options.depth != Depth.QUICK.value or self._epochs_are_lost():
             wanted |= set(range(len(segments)))

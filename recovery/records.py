@@ -25,14 +25,12 @@ class RecordsCheck:
     64 MiB of it; a larger one is reported as not looked into.
     """
 
-    def __init__(self, file: ReadFile, path: PurePath, *, enabled: bool) -> None:
-        self._file, self._path, self._enabled = file, path, enabled
+    def __init__(self, file: ReadFile, path: PurePath) -> None:
+        self._file, self._path = file, path
         self.findings: list[Finding] = []
 
     def feed(self, rows: BatchRows, count: int, window: memoryview, origin: int) -> None:
         """Look into every batch of the rows."""
-        if not self._enabled:
-            return
         for i in range(count):
             position, size = rows.position[i], rows.size[i]
             batch = window[position - origin : position - origin + size] if window else self._read(position, size)

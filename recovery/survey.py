@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePath
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from recovery.findings import Damage
 from recovery.inventory import resolve, take_inventory
@@ -24,6 +23,9 @@ from recovery.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
 from recovery.verify import ROOM, Room, SegmentReport, fold_index
 from storage.fs import ReadFs
 from storage.log_reader import LogReader
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 _AHEAD: Final = 64
 
@@ -175,7 +177,7 @@ Reports = Mapping[int, SegmentReport]
 def _run(surveys: Sequence[Survey], reporter: Reporter, jobs: int) -> Iterator[tuple[PlannedPartition, Reports]]:
     """Yield the plan of each survey, in order; the scans of the next ones go on meanwhile."""
     readers = _Readers()
-    if jobs <= 1:
+    if jobs <= 1 or not surveys:
         for survey in surveys:
             survey.prepare(readers.reader)
             _announce(survey, reporter)
@@ -184,6 +186,8 @@ def _run(surveys: Sequence[Survey], reporter: Reporter, jobs: int) -> Iterator[t
             }
             yield _plan(survey, reports, readers.reader), reports
         return
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (brings logging: 5 ms for whoever has no log)
+
     with ThreadPoolExecutor(jobs, thread_name_prefix="scan") as pool:
         ahead: list[tuple[Survey, dict[int, Future[SegmentReport]]]] = []
         for survey in surveys:

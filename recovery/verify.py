@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from recovery.findings import Damage, Finding, Subject
 from recovery.index_checks import (
@@ -25,12 +25,14 @@ from recovery.index_checks import (
     compare_with_canonical,
     finish_against_batches,
 )
-from recovery.records import RecordsCheck
 from storage.errors import FileVanished, ReadFault
 from storage.fold import ProducerEvents, SegmentFold
 from storage.fs import FileStat, ReadFile, ReadFs
 from storage.log_reader import LogReader, LogScan, find_sound_batch, is_zero
 from storage.rows import BatchRows, Stop
+
+if TYPE_CHECKING:
+    from recovery.records import RecordsCheck
 
 _SHALLOW_BYTES: Final = 1 << 20
 _FUTURE_MS: Final = 24 * 3600 * 1000
@@ -204,26 +206,34 @@ class _Scan:
         files, report = self.files, self.report
         checks = check_against_batches(IndexFiles.load(self.fs, files), files.base_offset) if against_files else ()
         size = files.log_stat.size
-        records = RecordsCheck(file, files.log, enabled=self.options.depth is Depth.RECORDS)
+        records = self._records_check(file)
         fold, scan, refused = self._pass(file, size, checks, records, refuse)
         kind = None
         if refused is not None:
             scan, kind = LogScan(refused, 0, Stop.BAD_ORDER, blamed_earlier=True), Damage.BATCH_STATE
         if scan.blamed_earlier:
-            fold, again, _ = self._pass(file, scan.valid_size, (), RecordsCheck(file, files.log, enabled=False), None)
+            fold, again, _ = self._pass(file, scan.valid_size, (), None, None)
             scan = LogScan(again.valid_size, again.next_offset, scan.stop)
         _take_over(report, fold, scan, self.options.room)
         report.scanned_bytes = size
         report.damage = _damage(file, files, scan, kind)
         if report.damage is not None:
             report.findings.append(_damage_finding(files, report.damage))
-        report.findings += records.findings
+        if records is not None:
+            report.findings += records.findings
         report.findings += _notes(files, fold, self.options)
         _find_overflow(report, fold)
         return fold, checks
 
+    def _records_check(self, file: ReadFile) -> RecordsCheck | None:
+        if self.options.depth is not Depth.RECORDS:
+            return None
+        from recovery.records import RecordsCheck  # noqa: PLC0415 (brings the codecs)
+
+        return RecordsCheck(file, self.files.log)
+
     def _pass(
-        self, file: ReadFile, size: int, checks: IndexChecks, records: RecordsCheck, refuse: int | None
+        self, file: ReadFile, size: int, checks: IndexChecks, records: RecordsCheck | None, refuse: int | None
     ) -> tuple[SegmentFold, LogScan, int | None]:
         options, done, refused = self.options, 0, None
         fold = SegmentFold(
@@ -238,7 +248,8 @@ class _Scan:
             fold.add(rows, count)
             for check in checks:
                 check.feed(rows, count)
-            records.feed(rows, count, window, origin)
+            if records is not None:
+                records.feed(rows, count, window, origin)
             if refuse is not None and refused is None:
                 refused = next((rows.position[i] for i in range(count) if rows.base_offset[i] == refuse), None)
             end = rows.position[count - 1] + rows.size[count - 1]
