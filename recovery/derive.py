@@ -46,22 +46,27 @@ def derive_side_files(
     log_start: int,
     differs: Differs,
 ) -> SideFiles:
-    """Fold scanned segments, in order, into a producer state that stands at the first one's base offset.
+    """Fold scanned segments, in order, into a producer state that stands in the first one or at its base offset.
 
-    A snapshot belongs to the base of each of them and to the end of the last, but never at or below the log start
+    What the state knows already is passed over; of a segment in which it stands not all is known, so nothing is said of
+    its transaction index and of a snapshot at its base. A snapshot belongs to the base of each of them and to the end of the last, but never at or below the log start
     offset: a broker deletes it there. Its content is kept where `differs(offset, state)` says so. Stops at a batch that
     the state refuses; what comes before it is returned.
     """
     files = SideFiles()
+    start = int(state.map_end_offset)
     for report in reports:
-        _take_snapshot(files, state, report.base_offset, log_start, differs)
+        whole = report.base_offset >= start
+        if whole:
+            _take_snapshot(files, state, report.base_offset, log_start, differs)
         aborted: list[AbortedTxn] = []
         try:
-            aborted.extend(_fold(fs, reader, state, report))
+            aborted.extend(_fold(fs, reader, state, report, start))
         except _Refused as refused:
             files.refused = (report.base_offset, refused.offset, refused.reason)
             return files
-        files.txn_indexes[report.base_offset] = encode_txn_index(aborted)
+        if whole:
+            files.txn_indexes[report.base_offset] = encode_txn_index(aborted)
         state.advance(Offset(report.next_offset))
     if reports:
         _take_snapshot(files, state, reports[-1].next_offset, log_start, differs)
@@ -80,14 +85,17 @@ class _Refused(Exception):
         self.offset, self.reason = offset, reason
 
 
-def _fold(fs: ReadFs, reader: LogReader, state: ProducerState, report: SegmentReport) -> Iterable[AbortedTxn]:
+def _fold(
+    fs: ReadFs, reader: LogReader, state: ProducerState, report: SegmentReport, start: int
+) -> Iterable[AbortedTxn]:
     if report.events is None:
         # More producers and transactions than are kept between scan and fold: the headers are walked once more.
-        yield from _fold_headers(fs, reader, state, report)
+        yield from _fold_headers(fs, reader, state, report, start)
         return
     width = len(ProducerEvent._fields)
     for at in range(0, len(report.events), width):
-        aborted = _add(state, ProducerEvent(*report.events[at : at + width]))
+        event = ProducerEvent(*report.events[at : at + width])
+        aborted = _add(state, event) if event.base_offset >= start else None
         if aborted is not None:
             yield aborted
 
@@ -99,12 +107,14 @@ def _add(state: ProducerState, event: ProducerEvent) -> AbortedTxn | None:
         raise _Refused(event.base_offset, error.reason) from None
 
 
-def _fold_headers(fs: ReadFs, reader: LogReader, state: ProducerState, report: SegmentReport) -> list[AbortedTxn]:
+def _fold_headers(
+    fs: ReadFs, reader: LogReader, state: ProducerState, report: SegmentReport, start: int
+) -> list[AbortedTxn]:
     found: list[AbortedTxn] = []
 
     def on_rows(rows: BatchRows, count: int, _: memoryview, __: int) -> None:
         for i in range(count):
-            if rows.producer_id[i] >= 0:
+            if rows.producer_id[i] >= 0 and rows.base_offset[i] >= start:
                 aborted = _add(state, ProducerEvent(*(getattr(rows, name)[i] for name in ProducerEvent._fields)))
                 if aborted is not None:
                     found.append(aborted)
