@@ -49,9 +49,9 @@ def derive_side_files(
     """Fold scanned segments, in order, into a producer state that stands in the first one or at its base offset.
 
     What the state knows already is passed over; of a segment in which it stands not all is known, so nothing is said of
-    its transaction index and of a snapshot at its base. A snapshot belongs to the base of each of them and to the end of the last, but never at or below the log start
-    offset: a broker deletes it there. Its content is kept where `differs(offset, state)` says so. Stops at a batch that
-    the state refuses; what comes before it is returned.
+    its transaction index and of a snapshot at its base. A snapshot belongs to the base of each of the others and to the
+    end of the last, but never at or below the log start offset: a broker deletes it there. Its content is kept where
+    `differs(offset, state)` says so. Stops at a batch that the state refuses; what comes before it is returned.
     """
     files = SideFiles()
     start = int(state.map_end_offset)
