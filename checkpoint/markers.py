@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any, Final, NamedTuple, TypeVar
 
 from checkpoint import text
-from checkpoint.properties import decode_properties
+from checkpoint.properties import decode_properties, encode_value
 from checkpoint.text import decode_text, quoted, split_lines
 from checkpoint.uuids import ZERO, decode_uuid, encode_uuid
 from storage.errors import CheckpointCorrupt, UnsupportedFormat
@@ -98,6 +98,19 @@ def _node_id(found: Mapping[str, str], key: str) -> int | None:
     if number is None:
         raise CheckpointCorrupt(f"{key} {quoted(found[key])} is no number, or out of range")
     return number
+
+
+def encode_meta_properties(properties: MetaProperties) -> bytes:
+    """Return the file as a broker of KRaft stores it, without the date; that is version 1 with all four values."""
+    assert properties.version == 1, properties.version
+    assert properties.directory_id is not None
+    values = {
+        "cluster.id": properties.cluster_id or "",
+        "directory.id": encode_uuid(properties.directory_id),
+        "node.id": str(properties.node_id),
+        "version": str(properties.version),
+    }
+    return "".join(f"{key}={encode_value(value)}\n" for key, value in values.items()).encode("ascii")
 
 
 # ---- partition.metadata

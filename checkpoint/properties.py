@@ -19,6 +19,7 @@ _KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
 _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_NAMES: Final = {control: name for name, control in _CONTROLS.items()}
 
 
 def decode_properties(data: bytes) -> dict[str, str]:
@@ -70,3 +71,19 @@ def _escaped(found: re.Match[str]) -> str:
     if code == "u":
         raise CheckpointCorrupt(f"malformed unicode escape in {quoted(found.string)}")
     return chr(int(code[1:], 16)) if len(code) > 1 else _CONTROLS.get(code, code)
+
+
+def encode_value(text: str) -> str:
+    """Return a value as `java.util.Properties` stores it: one line of ASCII that is read back as `text`."""
+    return "".join(_encoded(character, is_first=not at) for at, character in enumerate(text))
+
+
+def _encoded(character: str, *, is_first: bool) -> str:
+    if character in _NAMES:
+        return "\\" + _NAMES[character]
+    if character in "\\=:#!" or (character == " " and is_first):
+        return "\\" + character
+    if " " <= character <= "~":
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{high:02X}{low:02X}" for high, low in zip(units[::2], units[1::2], strict=True))
