@@ -146,7 +146,19 @@ class _Planner(Draft):
             return Flushed.UNKNOWN
         if number < self.survey.scope or next_offset < points.recovery_point:
             return Flushed.YES
+        if self.jumps_over(points.recovery_point, number):
+            return Flushed.YES
         return Flushed.NO
+
+    def jumps_over(self, offset: int, number: int) -> bool:
+        """Tell whether the offsets of a segment pass over `offset` without a batch that begins there.
+
+        The first batch behind the recovery point begins at it. One that does not may have a rotten base offset, that no
+        checksum covers, and what follows it may then have been flushed although its offsets look too high for that.
+        """
+        files = self.survey.resolved.segments[number]
+        gaps = (f for f in self.reports[files.base_offset].findings if f.kind is Damage.OFFSET_GAP)
+        return any((g.first_offset or 0) < offset < (g.next_good_offset or 0) for g in gaps)
 
     def with_consequence(
         self, finding: Finding, report: SegmentReport, later: Sequence[SegmentFiles], *, contiguous: bool

@@ -63,3 +63,19 @@ def test_lost_recovery_points_are_not_written_anew_while_a_partition_is_held(log
     assert held(log_dir) == {LEDGER}
     assert plan(log_dir).is_empty
     assert logs(log_dir) == before
+
+
+def test_flushed_data_is_held_although_a_rotten_base_offset_before_it_puts_it_behind_the_recovery_point(
+    tmp_path: Path,
+) -> None:
+    golden.extract("groups", tmp_path)
+    directory = tmp_path / "0" / "data"
+    (directory / MARKER).unlink(missing_ok=True)
+    (segment,) = (directory / "__consumer_offsets-1").glob("*.log")
+    data = bytearray(segment.read_bytes())
+    data[106] ^= 1 << 6  # the second batch: offset 1 becomes 274877906945
+    data[512:1024] = bytes(512)
+    segment.write_bytes(data)
+    (found,) = (p for p in plan(directory).partitions if p.partition == "__consumer_offsets-1")
+    assert found.held
+    assert found.cuts == ()
