@@ -1,0 +1,246 @@
+"""How fast `logmend recover` is, beside Kafka's own loader on equal copies of the same directory.
+
+One partition of magic 2 batches (random payload, ten records each by their headers, sixteen idempotent producers,
+timestamps that rise every 16 KiB) in segments of 256 MiB, none of it flushed: both check every batch. Two forms:
+
+- `recover`: as a kill leaves it: sound logs, their indexes (those of the active segment preallocated), epochs and
+  producer snapshots, but none yet for the log end;
+- `bare`: only the logs and the small files that name the topic; indexes, epochs and snapshots all have to be made.
+
+logmend is timed as the whole command, a process from its start to its end: it plans, writes and syncs, and looks again,
+so it reads everything twice; by default it uses all processors, with `-j 1` one. Kafka is the loader of its log alone
+(4.3.0, `UnifiedLog.create`, unclean, recovery point 0) in a JVM that is up and warm; it uses one thread for a partition
+and syncs only snapshots and epochs. What a repetition changes is undone before the next; repetitions are interleaved,
+the first is not counted, the page cache is warm. MB are 10**6 bytes of log; `spread` is the slowest less the fastest
+repetition, in per cent of the median; `ratio` is Kafka's time by logmend's: above 1, logmend is faster.
+
+Usage: python bench/bench_recover.py [--mib 512] [--repeat 5] [--json FILE] [--scratch DIR]
+Without Java and Maven there is only the `bare` form, and no Kafka beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from interop.kafka_lab import KAFKA, Oracle
+
+from storage.scan import crc32c, crc_name, kernel_name
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SIZES: Final = (16384, 1024, 170)
+SEGMENT: Final = 256 << 20
+BLOCK: Final = 16384
+RECORDS: Final = 10
+TS: Final = 1_700_000_000_000
+PARTITION: Final = "bench-0"
+INDEX_BYTES: Final = {"segment.index.bytes": "10485760"}
+SMALL_FILES: Final = {
+    "meta.properties": "version=1\nnode.id=1\ncluster.id=bench\n",
+    "recovery-point-offset-checkpoint": "0\n1\nbench 0 0\n",
+    "log-start-offset-checkpoint": "0\n0\n",
+    f"{PARTITION}/partition.metadata": "version: 0\ntopic_id: Dx4tPEtaaXiHlqW0w9Lh8A",
+}
+Seconds = dict[str, list[float]]
+
+
+def sealed_batch(payload: bytes, number: int) -> bytes:
+    """Return a batch for offset 0; its producer, sequence and timestamps follow from `number`."""
+    timestamp = TS + number * RECORDS
+    tail = struct.pack(
+        ">hiqqqhii", 0, RECORDS - 1, timestamp, timestamp + 9, 4000 + number % 16, 0, number // 16 * RECORDS, RECORDS
+    )
+    body = tail + payload
+    return struct.pack(">qiibI", 0, 9 + len(body), 0, 2, crc32c(memoryview(body))) + body
+
+
+def segment(size: int, first: int, count: int) -> bytearray:
+    """Return `count` batches of `size` bytes from batch number `first` on.
+
+    The base offset is no part of what the checksum covers: batches are sealed once a block, repeated, and get their
+    offsets by slices, one for each of the eight bytes.
+    """
+    payload = os.urandom(size - 61)
+    each = max(BLOCK // size, 1)
+    log = bytearray().join(sealed_batch(payload, first + n) * min(each, count - n) for n in range(0, count, each))
+    offsets = array("Q", range(first * RECORDS, (first + count) * RECORDS, RECORDS))
+    if sys.byteorder == "little":
+        offsets.byteswap()
+    stamps = offsets.tobytes()
+    for byte in range(8):
+        log[byte::size] = stamps[byte::8]
+    return log
+
+
+def make_log_dir(directory: Path, size: int, total: int) -> int:
+    """Make the bare directory with `total` bytes of log, or a little less; return its next offset."""
+    (directory / PARTITION).mkdir(parents=True)
+    for name, text in SMALL_FILES.items():
+        (directory / name).write_text(text)
+    made = 0
+    while total - made * size >= size:
+        count = min(SEGMENT, total - made * size) // size
+        (directory / PARTITION / f"{made * RECORDS:020d}.log").write_bytes(segment(size, made, count))
+        made += count
+    return made * RECORDS
+
+
+def others(directory: Path) -> Iterator[Path]:
+    """Return all files but the logs."""
+    return (path for path in sorted(directory.rglob("*")) if path.is_file() and path.suffix != ".log")
+
+
+def put_back(directory: Path, kept: Path) -> None:
+    """Make all files but the logs equal to those that were kept, and let all writing come to rest."""
+    for path in list(others(directory)):
+        path.unlink()
+    shutil.copytree(kept, directory, dirs_exist_ok=True)
+    os.sync()
+
+
+def keep(directory: Path, kept: Path) -> None:
+    """Copy all files but the logs."""
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(directory, kept, ignore=shutil.ignore_patterns("*.log"))
+
+
+def recover(directory: Path, *flags: str) -> float:
+    """Return the seconds that the whole command takes."""
+    installed = Path(sys.executable).with_name("logmend")
+    command = [str(installed)] if installed.exists() else [sys.executable, "-m", "cli.main"]
+    words = [*command, "recover", *flags, str(directory)]
+    start = time.perf_counter()
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    seconds = time.perf_counter() - start
+    assert done.returncode == 0, done.stdout + done.stderr
+    return seconds
+
+
+def load(oracle: Oracle, directory: Path, next_offset: int) -> float:
+    """Return the seconds that Kafka's loader takes; leave the files as a kill would."""
+    opened = oracle(
+        op="open", log="bench", dir=directory / PARTITION, recovery_point=0, clean=False, config=INDEX_BYTES
+    )
+    oracle(op="close", log="bench", abruptly=True)
+    assert opened["log_end"] == next_offset, opened
+    return float(opened["load_ms"]) / 1000
+
+
+def as_killed(oracle: Oracle, directory: Path, next_offset: int) -> None:
+    """Let Kafka make indexes, epochs and snapshots; take away the snapshot that only a stop in good order leaves."""
+    load(oracle, directory, next_offset)
+    (directory / PARTITION / f"{next_offset:020d}.snapshot").unlink()
+
+
+def measure(contenders: dict[str, Callable[[], float]], before: Callable[[], None], repeat: int) -> Seconds:
+    """Run all in turn, `repeat` + 1 times, beginning with another one each time; return the counted seconds."""
+    seconds: Seconds = {name: [] for name in contenders}
+    names = list(contenders)
+    for turn in range(repeat + 1):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            before()
+            taken = contenders[name]()
+            if turn:
+                seconds[name].append(taken)
+    return seconds
+
+
+def row(form: str, size: int, log_bytes: int, seconds: Seconds) -> dict[str, Any]:
+    """Return the figures of one line of the table."""
+    told: dict[str, Any] = {"form": form, "batch_bytes": size, "log_bytes": log_bytes, "load": os.getloadavg()[0]}
+    for name, taken in seconds.items():
+        median = statistics.median(taken)
+        spread = (max(taken) - min(taken)) / median
+        told[name] = {"seconds": taken, "median": median, "mb_per_s": log_bytes / median / 1e6, "spread": spread}
+    if "kafka" in seconds:
+        told["ratio"] = told["kafka"]["median"] / told["logmend"]["median"]
+        told["ratio_j1"] = told["kafka"]["median"] / told["logmend -j 1"]["median"]
+    return told
+
+
+def line(told: dict[str, Any]) -> str:
+    parts = [f"{told['form']:8}{told['batch_bytes']:6}"]
+    for name in ("logmend", "logmend -j 1", "kafka"):
+        if name in told:
+            found = told[name]
+            parts.append(f"{found['median']:7.2f} s {found['mb_per_s']:6.0f} MB/s {found['spread'] * 100:4.0f} %")
+    if "ratio" in told:
+        parts.append(f"{told['ratio']:6.2f} {told['ratio_j1']:6.2f}")
+    return "  ".join(parts) + f"  {told['load']:5.1f}"
+
+
+def case(scratch: Path, size: int, total: int, repeat: int, oracle: Oracle | None) -> Iterator[dict[str, Any]]:
+    """Measure batches of one size in both forms."""
+    ours, theirs, kept = scratch / "ours", scratch / "theirs", scratch / "kept"
+    next_offset = make_log_dir(ours, size, total)
+    shutil.copytree(ours, theirs)
+    log_bytes = sum(path.stat().st_size for path in ours.rglob("*.log"))
+
+    def before() -> None:
+        put_back(ours, kept)
+        put_back(theirs, kept)
+
+    contenders = {"logmend": lambda: recover(ours), "logmend -j 1": lambda: recover(ours, "-j", "1")}
+    if oracle is not None:
+        contenders["kafka"] = lambda: load(oracle, theirs, next_offset)
+    keep(ours, kept)
+    bare = row("bare", size, log_bytes, measure(contenders, before, repeat))
+    if oracle is not None:
+        before()
+        as_killed(oracle, theirs, next_offset)
+        keep(theirs, kept)
+        yield row("recover", size, log_bytes, measure(contenders, before, repeat))
+    yield bare
+    shutil.rmtree(ours)
+    shutil.rmtree(theirs)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Time logmend recover beside Kafka's own loader.")
+    parser.add_argument("--mib", type=int, default=512, help="size of the log of each case")
+    parser.add_argument("--repeat", type=int, default=5, help="counted repetitions")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE as well")
+    parser.add_argument("--scratch", metavar="DIR", help="where to make the logs: needs twice their size")
+    return parser.parse_args()
+
+
+def main() -> None:
+    asked = arguments()
+    oracle = Oracle(patience_seconds=600) if shutil.which("java") and shutil.which("mvn") else None
+    about = f"{asked.mib} MiB a case, {asked.repeat} repetitions, {os.cpu_count()} processors, scanner {kernel_name()}"
+    print(f"{about}, CRC-32C {crc_name()}, Kafka {KAFKA if oracle else 'not here: no Java or Maven'}")
+    print(
+        f"form     batch  {'logmend: time, speed, spread':29}  {'logmend -j 1':29}  {'kafka':29}   ratio   -j 1   load"
+    )
+    rows = []
+    try:
+        for size in SIZES:
+            with tempfile.TemporaryDirectory(dir=asked.scratch) as scratch:
+                for told in case(Path(scratch), size, asked.mib << 20, asked.repeat, oracle):
+                    print(line(told), flush=True)
+                    rows.append(told)
+    finally:
+        if oracle is not None:
+            oracle.close()
+    if asked.json:
+        facts = {"kafka": KAFKA, "kernel": kernel_name(), "crc": crc_name(), "processors": os.cpu_count()}
+        Path(asked.json).write_text(json.dumps(facts | {"repeat": asked.repeat, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
