@@ -206,10 +206,13 @@ def read_all(cluster: Cluster, *, isolation: str = "read_uncommitted") -> dict[s
         "check.crcs": True,
         "log_level": 0,
     }
+    await_leaders(cluster)
     reader = Consumer(settings)
     found: dict[str, dict[int, Content]] = {name: {} for name in PARTITIONS}
     try:
-        reader.assign([TopicPartition(*place(name), first_offset(reader, name)) for name in PARTITIONS])
+        for name in PARTITIONS:
+            low, _ = reader.get_watermark_offsets(TopicPartition(*place(name)), timeout=_PATIENCE)
+            reader.incremental_assign([TopicPartition(*place(name), low)])
         deadline, unfinished = time.monotonic() + _PATIENCE, set(PARTITIONS)
         while unfinished and time.monotonic() < deadline:
             for message in reader.consume(2000, 0.2):
@@ -232,13 +235,17 @@ def place(partition: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-def first_offset(reader: Consumer, partition: str) -> int:
-    """Return the first offset; a broker that has just started may need a while to lead the partition."""
+def await_leaders(cluster: Cluster) -> None:
+    """Return once the broker leads every partition.
+
+    A client that asks while a broker is still taking them over may keep its "unknown partition" for minutes.
+    """
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     deadline = time.monotonic() + _PATIENCE
     while True:
-        try:
-            return int(reader.get_watermark_offsets(TopicPartition(*place(partition)), timeout=5)[0])
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+        topics = admin.list_topics(timeout=20).topics
+        led = {f"{name}-{n}" for name, topic in topics.items() for n, p in topic.partitions.items() if p.leader >= 0}
+        if led >= set(PARTITIONS):
+            return
+        assert time.monotonic() < deadline, f"nobody leads {sorted(set(PARTITIONS) - led)}"
+        time.sleep(0.1)
