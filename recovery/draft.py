@@ -20,6 +20,7 @@ from recovery.plan import (
     Rename,
     ReplaceFile,
     SetAside,
+    SplitLog,
     TruncateTo,
     Verdict,
 )
@@ -38,6 +39,7 @@ class Draft:
     asides: list[SetAside] = field(default_factory=list, kw_only=True)
     copies: list[Quarantine] = field(default_factory=list, kw_only=True)
     truncates: list[TruncateTo] = field(default_factory=list, kw_only=True)
+    splits: list[SplitLog] = field(default_factory=list, kw_only=True)
     renames: list[Rename] = field(default_factory=list, kw_only=True)
     replaces: list[ReplaceFile] = field(default_factory=list, kw_only=True)
     cuts: list[Cut] = field(default_factory=list, kw_only=True)

@@ -19,18 +19,24 @@ from recovery.manifest import Item, Manifest, encode, kept_name, manifest_name
 from recovery.plan import (
     Action,
     LogDirPlan,
+    Piece,
     Precondition,
     Quarantine,
     Rename,
     ReplaceFile,
     SetAside,
+    SplitLog,
     TruncateTo,
 )
 from storage.errors import FileVanished, NoRoom, PlanStale
 from storage.fs import FileKind, FileStat, Fs, ReadFs, temporary_name
+from storage.names import FileRole, segment_file_name
+from storage.units import Offset
 
 _CHUNK: Final = 1 << 20
 _MANIFEST_ROOM: Final = 16 << 10
+_CLEANED: Final = ".cleaned"
+_SWAP: Final = ".swap"
 _IN_PLACE: Final = (".index", ".timeindex")
 
 
@@ -118,6 +124,7 @@ def check_room(fs: ReadFs, plan: LogDirPlan, orders: Orders) -> bool:
     places = 1 + sum(bool(p.actions) for p in plan.partitions)
     evidence = copies + places * _MANIFEST_ROOM
     derived = sum(a.size for a in actions if isinstance(a, ReplaceFile))
+    derived += sum(piece.size for a in actions if isinstance(a, SplitLog) for piece in a.pieces)
     free = fs.free_bytes(plan.log_dir)
     keep_at = orders.quarantine_dir
     room = free if keep_at is None else fs.free_bytes(keep_at)
@@ -202,6 +209,20 @@ class _Directory:
                 return [Item("renamed", name, reason, mtime_ns=stat.mtime_ns, result_name=action.target.name)]
             case ReplaceFile():
                 return [self._keep_old(action, elsewhere=elsewhere)]
+            case SplitLog():
+                return [self._write_piece(action, piece) for piece in action.pieces]
+
+    def _write_piece(self, action: SplitLog, piece: Piece) -> Item:
+        """Write a piece under the suffix that says it is not to be used yet."""
+        stat = self._fs.stat(action.path)
+        live = _piece_path(action, piece)
+        target = live.with_name(live.name + _CLEANED)
+        digest = hashlib.sha256()
+        self._write_new(target, self._pieces(action.path, piece.position, piece.size, digest), stat, private=False)
+        self._fs.set_mtime(target, stat.mtime_ns)
+        self._fs.sync_file(target)
+        reason = f"a part of {action.path.name}, of which the offsets do not fit one segment"
+        return Item("created", live.name, reason, result_size=piece.size, result_sha256=digest.hexdigest())
 
     def _keep_range(self, action: Quarantine) -> Item:
         stat = self._fs.stat(action.path)
@@ -277,6 +298,10 @@ class _Directory:
         cuts = [a for a in actions if isinstance(a, TruncateTo)]
         renames = [a for a in actions if isinstance(a, Rename)]
         replaced = [a for a in actions if isinstance(a, ReplaceFile)]
+        splits = [a for a in actions if isinstance(a, SplitLog)]
+        for split in splits:
+            self._report(split)
+            self._move_pieces(split, _CLEANED, _SWAP)
         for action in aside:
             self._report(action)
             self._fs.rename(action.path, self._directory / kept_name(action.path.name, self._orders.plan_id))
@@ -289,10 +314,19 @@ class _Directory:
             self._fs.rename(rename.path, rename.target)
         if renames:
             self._fs.sync_dir(self._directory)
+        for split in splits:
+            self._move_pieces(split, _SWAP, "")
         for replace in replaced:
             self._replace(replace, self._contents(replace.path))
         if replaced:
             self._fs.sync_dir(self._directory)
+
+    def _move_pieces(self, action: SplitLog, old: str, new: str) -> None:
+        """Give all pieces their next suffix, the highest first: while one is `.cleaned`, a loader drops them all."""
+        for piece in reversed(action.pieces):
+            live = _piece_path(action, piece)
+            self._fs.rename(live.with_name(live.name + old), live.with_name(live.name + new))
+        self._fs.sync_dir(self._directory)
 
     def _report(self, action: Action) -> None:
         self._reporter.applying(action)
@@ -342,3 +376,7 @@ class _Directory:
         like = next(plain, None)
         mode = 0o644 if like is None else like.mode
         return FileStat(FileKind.FILE, 0, 0, 0, 0, mode, directory.uid, directory.gid, 1, 0)
+
+
+def _piece_path(action: SplitLog, piece: Piece) -> PurePath:
+    return action.path.with_name(segment_file_name(Offset(piece.base_offset), FileRole.LOG))

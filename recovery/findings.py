@@ -143,7 +143,7 @@ def _subject(kind: Damage) -> Subject:
         Damage.INDEX_OVERFULL: Subject.BLOCKER,
         Damage.LOG_START_ABOVE_END: Subject.CHECKPOINT,
         Damage.RECORD_UNDECODABLE: Subject.NONE,
-        Damage.OFFSET_OVERFLOW: Subject.NONE,
+        Damage.OFFSET_OVERFLOW: Subject.LEFTOVER,
     }
     if kind in named:
         return named[kind]

@@ -27,6 +27,7 @@ from recovery.plan import (
     Rename,
     ReplaceFile,
     SetAside,
+    SplitLog,
     TruncateTo,
     Verdict,
 )
@@ -324,5 +325,5 @@ def _touches_the_log(action: Action) -> bool:
     match action:
         case SetAside():
             return not action.path.name.endswith((".deleted", ".cleaned", ".part"))
-        case Quarantine() | TruncateTo() | Rename() | ReplaceFile():
+        case Quarantine() | TruncateTo() | Rename() | ReplaceFile() | SplitLog():
             return True

@@ -23,8 +23,10 @@ from recovery.plan import (
     Quarantine,
     RecoveryPlan,
     SetAside,
+    SplitLog,
     TruncateTo,
 )
+from recovery.split import find_pieces, scan_piece
 from recovery.verify import SegmentFiles, SegmentReport, scan_segment
 from storage.errors import CorruptData, ReadFault
 from storage.fs import read_all
@@ -74,6 +76,10 @@ class _Planner(Draft):
     """Snapshots that are not as the log gives them, by offset."""
     kept: list[SegmentFiles] = field(default_factory=list)
     """The segments that stay, in order."""
+    scope: int = 0
+    """Index in `kept` of the first segment that a broker would scan."""
+    derive_from: int = 0
+    """Index in `kept` of the first segment whose scan feeds the producer state."""
 
     # ---- deciding
 
@@ -87,6 +93,7 @@ class _Planner(Draft):
                     self.judge(finding)
             return self.without_actions()
         self.decide_logs()
+        self.split_overflowing()
         side = self.derive()
         for finding in everything:
             if finding.kind.subject is not Subject.LOG and self.still_counts(finding):
@@ -114,6 +121,7 @@ class _Planner(Draft):
 
     def decide_logs(self) -> None:
         segments = self.survey.resolved.segments
+        self.scope, self.derive_from = self.survey.scope, self.survey.derive_from
         for number, files in enumerate(segments):
             report = self.reports[files.base_offset]
             self.kept.append(files)
@@ -224,6 +232,30 @@ class _Planner(Draft):
             if rename.path not in swapped or rename.path not in {aside.path for aside in self.asides}
         ]
 
+    def split_overflowing(self) -> None:
+        """Put several segments in the place of one whose offsets do not fit 32 bits above its base."""
+        survey = self.survey
+        for files in [f for f in self.kept if self.reports[f.base_offset].overflow_at is not None]:
+            report, number = self.reports[files.base_offset], self.kept.index(files)
+            if self.held or not report.is_scanned or files.log.name.endswith(_SWAP):
+                return
+            pieces = find_pieces(survey.fs, files, report.valid_size, self.reader)
+            new = []
+            for piece in pieces:
+                is_last = files is self.kept[-1] and piece is pieces[-1]
+                made = scan_piece(survey.fs, files, piece, survey.scan_options, self.reader, active=is_last)
+                self.reports[piece.base_offset] = made
+                new.append(made.files)
+            self.kept[number : number + 1] = new
+            self.scope += len(new) - 1 if self.scope > number else 0
+            self.derive_from += len(new) - 1 if self.derive_from > number else 0
+            # What was to be cut off stays behind in the old file, which is kept whole.
+            self.copies = [copy for copy in self.copies if copy.path != files.log]
+            self.truncates = [cut for cut in self.truncates if cut.path != files.log]
+            self.splits.append(SplitLog(files.log, tuple(pieces)))
+            self.judge(Finding(Damage.OFFSET_OVERFLOW, files.log, f"offset {report.overflow_at} needs another segment"))
+            self.set_files_aside(files, f"split into {len(pieces)} segments")
+
     def begin_anew_at_log_start(self) -> None:
         """Where a cut has taken the log end below the log start offset, nothing is left that anybody may read.
 
@@ -251,7 +283,7 @@ class _Planner(Draft):
         while True:
             if survey.state is None or self.held:
                 return SideFiles()
-            chain = [self.reports[files.base_offset] for files in self.kept[survey.derive_from :]]
+            chain = [self.reports[files.base_offset] for files in self.kept[self.derive_from :]]
             self.differing.clear()
             side = derive_side_files(
                 survey.fs, self.reader, survey.state.copy(), chain, self.log_start(), self.snapshot_differs
@@ -302,7 +334,7 @@ class _Planner(Draft):
 
     def repair_side_files(self, side: SideFiles) -> None:
         survey = self.survey
-        for files in self.kept[survey.derive_from :] if survey.state is not None else ():
+        for files in self.kept[self.derive_from :] if survey.state is not None else ():
             wanted = side.txn_indexes.get(files.base_offset)
             if wanted is not None:
                 self.repair_txn_index(files, wanted)
@@ -329,7 +361,7 @@ class _Planner(Draft):
         name = survey.resolved.snapshots.get(offset)
         if name is None or survey.directory / name in {aside.path for aside in survey.resolved.asides}:
             path = survey.directory / snapshot_file_name(Offset(offset))
-            in_scope = bool(self.kept[survey.scope :]) and offset >= self.kept[survey.scope].base_offset
+            in_scope = bool(self.kept[self.scope :]) and offset >= self.kept[self.scope].base_offset
             if in_scope:
                 evidence = "the producer state at this offset is not there"
                 self.differing[offset] = Finding(Damage.SNAPSHOT_MISSING, path, evidence)
@@ -352,7 +384,7 @@ class _Planner(Draft):
         if survey.points.clean and not self.cuts:
             return
         bases = {files.base_offset for files in self.kept}
-        first = self.kept[survey.scope].base_offset if self.kept[survey.scope :] else INT64_MAX
+        first = self.kept[self.scope].base_offset if self.kept[self.scope :] else INT64_MAX
         for offset, name in survey.resolved.snapshots.items():
             path = survey.directory / name
             if offset in side.offsets or path in {aside.path for aside in self.asides}:
@@ -372,7 +404,7 @@ class _Planner(Draft):
         It stands at the first segment's base, and knows producers whose records are gone.
         """
         survey = self.survey
-        if survey.scope > 0 or offset <= survey.points.log_start or offset != self.kept[0].base_offset:
+        if self.scope > 0 or offset <= survey.points.log_start or offset != self.kept[0].base_offset:
             return False
         try:
             return bool(decode_snapshot(read_all(survey.fs, path, SMALL_FILE_LIMIT), Offset(offset)).entries)
@@ -440,6 +472,7 @@ class _Planner(Draft):
         loaded = LoadedOffsets(self.log_start(), log_end, point)
         actions: list[Action] = [
             *self.copies,
+            *self.splits,
             *self.asides,
             *self.truncates,
             *self.renames,

@@ -78,7 +78,24 @@ class ReplaceFile:
     reason: str
 
 
-Action: TypeAlias = Quarantine | TruncateTo | SetAside | Rename | ReplaceFile
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """`size` bytes from `position` on become the segment of `base_offset`."""
+
+    base_offset: int
+    position: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitLog:
+    """Copy the pieces of a log into segments of their own, which take its place when it is set aside."""
+
+    path: PurePath
+    pieces: tuple[Piece, ...]
+
+
+Action: TypeAlias = Quarantine | TruncateTo | SetAside | Rename | ReplaceFile | SplitLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,4 +254,5 @@ _ACTION_KINDS: Final[dict[type, str]] = {
     SetAside: "set_aside",
     Rename: "rename",
     ReplaceFile: "replace",
+    SplitLog: "split",
 }

@@ -26,6 +26,7 @@ from recovery.plan import (
     Rename,
     ReplaceFile,
     SetAside,
+    SplitLog,
     TruncateTo,
     Verdict,
     to_plain,
@@ -296,6 +297,8 @@ def _action_row(action: Action) -> tuple[str, str, str]:
         case ReplaceFile():
             verb = "rebuild" if action.replaces else "write"
             return verb, name, f"{full_size(action.size)}: {printable(action.reason)}"
+        case SplitLog():
+            return "split", name, f"into {count(len(action.pieces), 'segment')}"
         case _:
             assert_never(action)
 

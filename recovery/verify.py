@@ -390,7 +390,7 @@ def _find_overflow(report: SegmentReport, fold: SegmentFold) -> None:
     if fold.range_fault is not None:
         report.overflow_at = fold.range_fault[1]
         last = report.overflow_at
-        evidence = f"offset {last} is more than 2147483647 above the segment's base: a broker splits it when it starts"
+        evidence = f"offset {last} is more than 2147483647 above the segment's base: a broker would split it"
         report.findings.append(Finding(Damage.OFFSET_OVERFLOW, report.files.log, evidence))
 
 
