@@ -1,7 +1,7 @@
 """KAFKA-10207: a closed segment whose time index kept its zero padding looks as old as 1970, and retention deletes it.
 
-A broker that starts does not look into the indexes of closed segments below the recovery point, so neither a restart nor
-its own recovery helps. Here the records are five minutes old and are to be kept for a day.
+A broker that starts does not look into the indexes of closed segments below the recovery point, so neither a restart
+nor its own recovery helps. Here the records are five minutes old and are to be kept for a day.
 """
 
 from __future__ import annotations
