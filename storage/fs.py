@@ -472,7 +472,9 @@ def lock_log_dir(directory: PurePath) -> Iterator[None]:
     try:
         yield
     finally:
-        with _turn:
+        # The lock is gone with the descriptor even where closing reports an error, and nothing was written through it:
+        # what was done under the lock stays done.
+        with _turn, contextlib.suppress(OSError):
             _held.pop(key, None)
             os.close(descriptor)
 

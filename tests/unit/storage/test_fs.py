@@ -425,3 +425,18 @@ def test_a_new_lock_belongs_to_the_owner_of_the_directory(tmp_path: Path) -> Non
     with lock_log_dir(tmp_path):
         found = (tmp_path / ".lock").stat()
     assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (12345, 12346, 0o644)
+
+
+def test_a_lock_is_given_back_although_closing_its_file_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    close = os.close
+
+    def closed_with_an_error(descriptor: int) -> None:
+        close(descriptor)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with lock_log_dir(tmp_path):
+        monkeypatch.setattr(os, "close", closed_with_an_error)
+    monkeypatch.undo()
+    assert lock_state(tmp_path) is None
+    with lock_log_dir(tmp_path):
+        assert lock_state(tmp_path) == os.getpid()
