@@ -157,7 +157,7 @@ def _is_broker_work(outcome: Outcome, name: str, before: int | None, after: int 
         # The scan begins with the snapshot at the first segment's base, and deletes it in the end; under the marker
         # nothing is scanned, and the broker tidies up snapshots that belong to no segment.
         return offset == first == outcome.ours["log_start"] or (outcome.points["clean"] and not outcome.marker_removed)
-    return has(outcome, ["offset_overflow"]) and name.endswith((".log", ".index", ".timeindex"))
+    return False
 
 
 def _is_log_damage(verdict: dict[str, Any]) -> bool:
