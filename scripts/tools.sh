@@ -2,8 +2,9 @@
 # Makes sure of the programs that `make` needs beyond Debian's python3; installs what is missing where that is allowed
 # (root on Debian or Ubuntu), else says what to install.
 # usage: tools.sh venv                 python3 can make virtual environments; called by every target
-#        tools.sh test                 a C compiler with Python's headers, JDK 17 and Maven: without them the tests of
-#                                      the C kernel and of real Kafka are skipped; the latter fail where CI is set
+#        tools.sh test                 a C compiler with Python's headers, JDK 17 and Maven, strace and mkfs.xfs: without
+#                                      them the tests of the C kernel, of real Kafka and of real faults are skipped;
+#                                      all but the first fail where CI is set
 set -euo pipefail
 python=${PYTHON:-python3}
 
@@ -15,6 +16,7 @@ sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())'
 }
 has_jdk() { command -v java > /dev/null && java --list-modules 2> /dev/null | grep -q '^jdk\.compiler@'; }
 has_maven() { command -v mvn > /dev/null; }
+has() { PATH=$PATH:/usr/sbin:/sbin command -v "$1" > /dev/null; }
 
 install() { # install PACKAGE...: 0 if it was done
   if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
@@ -42,12 +44,16 @@ case ${1:-} in
     has_python_headers || packages+=(python3-dev)
     has_jdk || packages+=(openjdk-17-jdk-headless)
     has_maven || packages+=(maven)
+    has strace || packages+=(strace)
+    has setpriv && has losetup || packages+=(util-linux mount)
+    has mkfs.ext4 || packages+=(e2fsprogs)
+    has mkfs.xfs || packages+=(xfsprogs)
     if [ ${#packages[@]} -gt 0 ] && ! install "${packages[@]}"; then
       echo "going on without them" >&2
     fi
     ;;
   *)
-    sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
