@@ -15,6 +15,7 @@ from recovery.derive import SideFiles, derive_epochs, derive_side_files
 from recovery.draft import Draft
 from recovery.findings import Damage, Finding, Subject
 from recovery.index_checks import load_checked
+from recovery.losses import lost_ends
 from recovery.partition import SMALL_FILE_LIMIT, Survey
 from recovery.plan import (
     Action,
@@ -95,7 +96,7 @@ class _Planner(Draft):
         self.decide_logs()
         self.split_overflowing()
         side = self.derive()
-        for finding in everything:
+        for finding in (*everything, *lost_ends(survey.fs, self.kept, self.reports)):
             if finding.kind.subject is not Subject.LOG and self.still_counts(finding):
                 self.judge(finding)
         if self.held:
