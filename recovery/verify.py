@@ -236,15 +236,16 @@ class _Scan:
         self, file: ReadFile, size: int, checks: IndexChecks, records: RecordsCheck | None, refuse: int | None
     ) -> tuple[SegmentFold, LogScan, int | None]:
         options, done, refused = self.options, 0, None
+        path, base_offset = self.files.log, self.files.base_offset
         fold = SegmentFold(
-            self.files.base_offset,
+            base_offset,
             index_interval_bytes=options.index_interval_bytes,
             max_index_size=options.segment_index_bytes,
             event_limit=_EVENT_LIMIT,
         )
 
         def on_rows(rows: BatchRows, count: int, window: memoryview, origin: int) -> None:
-            nonlocal done, refused
+            nonlocal refused
             fold.add(rows, count)
             for check in checks:
                 check.feed(rows, count)
@@ -252,11 +253,17 @@ class _Scan:
                 records.feed(rows, count, window, origin)
             if refuse is not None and refused is None:
                 refused = next((rows.position[i] for i in range(count) if rows.base_offset[i] == refuse), None)
-            end = rows.position[count - 1] + rows.size[count - 1]
+            on_folded(rows.position[count - 1] + rows.size[count - 1])
+
+        def on_folded(end: int) -> None:
+            nonlocal done
             self.progress(end - done)
             done = end
 
-        scan = self.reader.scan(file, self.files.log, size, self.files.base_offset, on_rows)
+        if checks or records is not None or refuse is not None:
+            scan = self.reader.scan(file, path, size, base_offset, on_rows)
+        else:
+            scan = self.reader.fold(file, path, size, base_offset, fold, on_folded)
         self.progress(size - done)
         return fold, scan, refused
 

@@ -89,7 +89,7 @@ crc32_table(uint32_t value, const uint8_t *data, size_t size)
    and joined by a multiplication without carries. Below the least size joining costs more than it saves. Longer parts
    gain nothing on cached bytes; on others parts of 512 or 1024 bytes halved the speed, where 384 do not. The prefetch
    is for the same reason: the processor sees three short streams and foresees none of them. */
-#define CRC_PARTS_LEAST 200
+#define CRC_PARTS_LEAST 150
 #define CRC_PART_WORDS 48
 #define CRC_AHEAD 4096
 

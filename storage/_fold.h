@@ -25,6 +25,7 @@ struct run {
     int64_t producer_id;
     int32_t producer_epoch, transactional;
     int is_used, is_open, has_held;
+    int32_t row; /* where the held one still lies among the rows that are being folded, else -1 */
     struct event held;
 };
 
@@ -48,6 +49,10 @@ struct fold {
 };
 
 enum { TRANSACTIONAL_BIT = 0x10, INDEX_ENTRY = 8, TIME_ENTRY = 12 };
+
+/* Rows are folded so few at a time that they stay in the first-level cache, and their columns do not lie a power of two
+   apart, where the processor could keep a few of them only. */
+enum { FOLDED = 248 };
 
 static void *
 buffer_grow(struct buffer *buffer, size_t more)
@@ -179,6 +184,27 @@ fold_index(struct fold *fold, const int64_t *position, const int64_t *last, cons
 
 /* ---- offsets, epochs, sets ---- */
 
+/* Nearly always all rows agree with what was expected of them. That is asked of whole columns first, in loops without
+   branches that a compiler turns into vectors; rows are looked at one by one only where the answer is no. */
+
+static inline int
+all_are(const int64_t *column, int64_t value, size_t count)
+{
+    int64_t differing = 0;
+    for (size_t row = 0; row < count; row++)
+        differing |= column[row] ^ value;
+    return differing == 0;
+}
+
+static inline int
+all_joined(const int64_t *base, const int64_t *last, size_t count)
+{
+    int64_t differing = 0;
+    for (size_t row = 1; row < count; row++)
+        differing |= base[row] ^ (int64_t)((uint64_t)last[row - 1] + 1);
+    return differing == 0;
+}
+
 static void
 note_fault(struct fault *fault, int64_t position, int64_t first, int64_t second)
 {
@@ -190,19 +216,23 @@ static void
 fold_offsets(struct fold *fold, const int64_t *position, const int64_t *base, const int64_t *last, const int64_t *magic,
              size_t count)
 {
-    int64_t expected = fold->batches ? fold->next_offset : INT64_MAX; /* nothing is expected of the first batch */
-    for (size_t row = 0; row < count; row++) {
-        if (base[row] > expected && magic[row] == 2) {
-            fold->gaps++;
-            note_fault(&fold->first_gap, position[row], expected, base[row]);
+    /* Nothing is expected of the first batch. */
+    int64_t expected = fold->batches ? fold->next_offset : base[0];
+    if (base[0] != expected || !all_joined(base, last, count))
+        for (size_t row = 0; row < count; row++) {
+            if (base[row] > expected && magic[row] == 2) {
+                fold->gaps++;
+                note_fault(&fold->first_gap, position[row], expected, base[row]);
+            }
+            expected = (int64_t)((uint64_t)last[row] + 1);
         }
-        if (!in_range(fold, last[row]))
-            note_fault(&fold->range_fault, position[row], last[row], 0);
-        expected = (int64_t)((uint64_t)last[row] + 1);
-    }
+    if (!in_range(fold, last[0]) || !in_range(fold, last[count - 1])) /* they rise */
+        for (size_t row = 0; row < count; row++)
+            if (!in_range(fold, last[row]))
+                note_fault(&fold->range_fault, position[row], last[row], 0);
     if (fold->batches == 0)
         fold->first_offset = base[0];
-    fold->next_offset = expected;
+    fold->next_offset = (int64_t)((uint64_t)last[count - 1] + 1);
     fold->batches += (int64_t)count;
 }
 
@@ -210,6 +240,8 @@ static int
 fold_epochs(struct fold *fold, const int64_t *position, const int64_t *base, const int64_t *epoch, size_t count)
 {
     int64_t newest = fold->newest_epoch;
+    if (all_are(epoch, newest, count))
+        return 0;
     for (size_t row = 0; row < count; row++) {
         if (epoch[row] == newest)
             continue;
@@ -231,11 +263,23 @@ fold_epochs(struct fold *fold, const int64_t *position, const int64_t *base, con
 static void
 fold_sets(struct fold *fold, const int64_t *magic, const int64_t *attributes, const int64_t *records, size_t count)
 {
-    for (size_t row = 0; row < count; row++) {
-        fold->magics |= 1u << (magic[row] & 31);
-        fold->codecs |= 1u << (attributes[row] & CODEC_BITS);
-        fold->records = (int64_t)((uint64_t)fold->records + (uint64_t)(magic[row] == 2 ? records[row] : 0));
+    uint64_t sum = 0;
+    if (all_are(magic, 2, count)) {
+        fold->magics |= 1u << 2;
+        for (size_t row = 0; row < count; row++)
+            sum += (uint64_t)records[row];
     }
+    else
+        for (size_t row = 0; row < count; row++) {
+            fold->magics |= 1u << (magic[row] & 31);
+            sum += (uint64_t)(magic[row] == 2 ? records[row] : 0);
+        }
+    fold->records = (int64_t)((uint64_t)fold->records + sum);
+    if (all_are(attributes, attributes[0], count))
+        fold->codecs |= 1u << (attributes[0] & CODEC_BITS);
+    else
+        for (size_t row = 0; row < count; row++)
+            fold->codecs |= 1u << (attributes[row] & CODEC_BITS);
 }
 
 static void
@@ -295,61 +339,107 @@ put_event(struct fold *fold, const struct event *event)
     return 0;
 }
 
-static int
-fold_event(struct fold *fold, const struct event *event)
+static struct event
+event_of(const int64_t *block, size_t capacity, size_t row)
 {
-    if (2 * fold->producers >= fold->slots && grow_runs(fold) < 0)
-        return -1;
-    struct run *const run = find_run(fold->runs, fold->slots, fold->seed, event->producer_id);
-    const int32_t transactional = event->attributes & TRANSACTIONAL_BIT;
-    const int is_data = event->control == CONTROL_NONE;
-    if (is_data && run->is_open && run->producer_epoch == event->producer_epoch
-        && run->transactional == transactional) {
+    return (struct event){
+        .base_offset = block[BASE_OFFSET * capacity + row],
+        .last_offset = block[LAST_OFFSET * capacity + row],
+        .max_timestamp = block[MAX_TIMESTAMP * capacity + row],
+        .producer_id = block[PRODUCER_ID * capacity + row],
+        .control = block[CONTROL * capacity + row],
+        .attributes = (int32_t)block[ATTRIBUTES * capacity + row],
+        .producer_epoch = (int32_t)block[PRODUCER_EPOCH * capacity + row],
+        .base_sequence = (int32_t)block[BASE_SEQUENCE * capacity + row],
+    };
+}
+
+/* Rows whose batches are held, by the slot of their run: they are copied once, when the rows are about to go. */
+struct latest {
+    const int64_t *block;
+    size_t capacity, count, slots[FOLDED];
+};
+
+static void
+hold(const struct latest *latest, struct run *run)
+{
+    if (run->row >= 0)
+        run->held = event_of(latest->block, latest->capacity, (size_t)run->row);
+    run->row = -1;
+}
+
+static void
+hold_all(const struct fold *fold, struct latest *latest)
+{
+    for (size_t n = 0; n < latest->count; n++)
+        hold(latest, &fold->runs[latest->slots[n]]);
+    latest->count = 0;
+}
+
+static int
+fold_event(struct fold *fold, struct latest *latest, size_t row)
+{
+    const int64_t *const block = latest->block;
+    const size_t capacity = latest->capacity;
+    const int64_t producer_id = block[PRODUCER_ID * capacity + row];
+    if (2 * fold->producers >= fold->slots) {
+        hold_all(fold, latest);
+        if (grow_runs(fold) < 0)
+            return -1;
+    }
+    struct run *const run = find_run(fold->runs, fold->slots, fold->seed, producer_id);
+    const int32_t transactional = (int32_t)block[ATTRIBUTES * capacity + row] & TRANSACTIONAL_BIT;
+    const int32_t producer_epoch = (int32_t)block[PRODUCER_EPOCH * capacity + row];
+    const int is_data = block[CONTROL * capacity + row] == CONTROL_NONE;
+    if (is_data && run->is_open && run->producer_epoch == producer_epoch && run->transactional == transactional) {
         fold->event_count += !run->has_held;
         run->has_held = 1;
-        run->held = *event;
+        if (run->row < 0)
+            latest->slots[latest->count++] = (size_t)(run - fold->runs);
+        run->row = (int32_t)row;
         return 0;
     }
+    const struct event event = event_of(block, capacity, row);
     fold->event_count++;
     fold->producers += !run->is_used;
-    if ((run->has_held && put_event(fold, &run->held) < 0) || put_event(fold, event) < 0)
+    if (run->has_held) {
+        hold(latest, run);
+        if (put_event(fold, &run->held) < 0)
+            return -1;
+    }
+    if (put_event(fold, &event) < 0)
         return -1;
     run->is_used = 1;
     run->has_held = 0;
     run->is_open = is_data;
-    run->producer_id = event->producer_id;
-    run->producer_epoch = event->producer_epoch;
+    run->row = -1;
+    run->producer_id = producer_id;
+    run->producer_epoch = producer_epoch;
     run->transactional = transactional;
     return 0;
 }
 
+/* At most FOLDED rows, from `first` on. */
 static int
-fold_producers(struct fold *fold, const int64_t *block, size_t capacity, size_t count)
+fold_producers(struct fold *fold, const int64_t *block, size_t capacity, size_t first, size_t count)
 {
-    const int64_t *const producer = block + PRODUCER_ID * capacity;
+    struct latest latest = {.block = block + first, .capacity = capacity};
+    const int64_t *const producer = latest.block + PRODUCER_ID * capacity;
     for (size_t row = 0; row < count; row++) {
         if (producer[row] < 0)
             continue;
         fold->has_producers = 1;
         if (fold->events_overflowed)
             return 0;
-        const struct event event = {
-            .base_offset = block[BASE_OFFSET * capacity + row],
-            .last_offset = block[LAST_OFFSET * capacity + row],
-            .max_timestamp = block[MAX_TIMESTAMP * capacity + row],
-            .producer_id = producer[row],
-            .control = block[CONTROL * capacity + row],
-            .attributes = (int32_t)block[ATTRIBUTES * capacity + row],
-            .producer_epoch = (int32_t)block[PRODUCER_EPOCH * capacity + row],
-            .base_sequence = (int32_t)block[BASE_SEQUENCE * capacity + row],
-        };
-        if (fold_event(fold, &event) < 0)
+        if (fold_event(fold, &latest, row) < 0)
             return -1;
         if (fold->event_count > fold->event_limit) {
             fold->events_overflowed = 1;
             fold_drop_events(fold);
+            return 0;
         }
     }
+    hold_all(fold, &latest);
     return 0;
 }
 
@@ -367,7 +457,45 @@ fold_add(struct fold *fold, const int64_t *block, size_t capacity, size_t count)
     if (fold_epochs(fold, position, base, block + LEADER_EPOCH * capacity, count) < 0
         || fold_index(fold, position, last, block + MAX_TIMESTAMP * capacity, count) < 0)
         return -1;
-    return fold_producers(fold, block, capacity, count);
+    for (size_t first = 0; first < count; first += FOLDED)
+        if (fold_producers(fold, block, capacity, first, count - first < FOLDED ? count - first : FOLDED) < 0)
+            return -1;
+    return 0;
+}
+
+/* ---- scan and fold ---- */
+
+struct folded {
+    struct scanned scanned;
+    int64_t next, last_position, before_last; /* the last two: of the last batch, and what could have followed the one
+                                                 before it */
+};
+
+/* Scan the window and fold what is sound. `block` has `capacity` rows, of which no more are used than are folded at a
+   time. Batches beyond the fold's own results are told only by *folded. Returns 0, or -1 when there is no memory. */
+static int
+scan_and_fold(struct fold *fold, const uint8_t *window, size_t length, int64_t *block, size_t capacity,
+              int64_t position, int64_t next, struct folded *folded)
+{
+    const size_t some = capacity < FOLDED ? capacity : FOLDED;
+    *folded = (struct folded){.next = next};
+    struct scanned *const done = &folded->scanned;
+    do {
+        const struct scanned part = scan_batches(window + done->size, length - done->size, block, some,
+                                                 position + (int64_t)done->size, folded->next);
+        if (part.count) {
+            const int64_t *const last = block + LAST_OFFSET * some;
+            folded->before_last = part.count > 1 ? last[part.count - 2] + 1 : folded->next;
+            folded->last_position = block[POSITION * some + part.count - 1];
+            folded->next = last[part.count - 1] + 1;
+            if (fold_add(fold, block, some, part.count) < 0)
+                return -1;
+        }
+        done->count += part.count;
+        done->size += part.size;
+        done->stop = part.stop;
+    } while (done->stop == ROWS_FULL);
+    return 0;
 }
 
 #endif

@@ -210,6 +210,39 @@ Fold_add(FoldObject *self, PyObject *args)
 }
 
 static PyObject *
+Fold_scan(FoldObject *self, PyObject *args)
+{
+    Py_buffer window, block;
+    Py_ssize_t capacity;
+    long long position, next_offset;
+    PyObject *result = NULL;
+    if (!is_free(self) || !PyArg_ParseTuple(args, "y*w*nLL", &window, &block, &capacity, &position, &next_offset))
+        return NULL;
+    int64_t *const columns = columns_of(&block, capacity);
+    if (columns != NULL && position > INT64_MAX - window.len)
+        PyErr_SetString(PyExc_OverflowError, "position does not fit an int64");
+    else if (columns != NULL) {
+        struct folded folded;
+        int failed;
+        self->is_busy = 1;
+        Py_BEGIN_ALLOW_THREADS
+        failed = scan_and_fold(&self->fold, window.buf, (size_t)window.len, columns, (size_t)capacity, position,
+                               next_offset, &folded);
+        Py_END_ALLOW_THREADS
+        self->is_busy = 0;
+        if (failed)
+            PyErr_NoMemory();
+        else
+            result = Py_BuildValue("nniLLL", (Py_ssize_t)folded.scanned.count, (Py_ssize_t)folded.scanned.size,
+                                   (int)folded.scanned.stop, (long long)folded.next, (long long)folded.last_position,
+                                   (long long)folded.before_last);
+    }
+    PyBuffer_Release(&window);
+    PyBuffer_Release(&block);
+    return result;
+}
+
+static PyObject *
 fault_value(const struct fault *fault, int numbers)
 {
     if (!fault->is_set)
@@ -320,6 +353,7 @@ Fold_events_overflowed(FoldObject *self, PyObject *Py_UNUSED(unused))
 
 static PyMethodDef fold_methods[] = {
     {"add", (PyCFunction)Fold_add, METH_VARARGS, NULL},
+    {"scan", (PyCFunction)Fold_scan, METH_VARARGS, NULL},
     {"facts", (PyCFunction)Fold_facts, METH_NOARGS, NULL},
     {"epochs", (PyCFunction)Fold_epochs, METH_NOARGS, NULL},
     {"offset_index", (PyCFunction)Fold_offset_index, METH_NOARGS, NULL},

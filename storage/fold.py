@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from storage.fold_python import Event, Facts, Pair, PythonFold, Triple
 from storage.producer_state import ProducerEvent
-from storage.rows import BatchRows
+from storage.rows import BatchRows, Folded
 from storage.scan import kernel_name
 
 EVENT_LIMIT: Final = 200_000
@@ -23,6 +23,8 @@ class Kernel(Protocol):
     """What both kernels offer."""
 
     def add(self, rows: BatchRows, count: int) -> None: ...
+
+    def scan(self, window: memoryview, rows: BatchRows, position: int, next_offset: int) -> Folded: ...
 
     def facts(self) -> Facts: ...
 
@@ -130,6 +132,16 @@ class SegmentFold:
         """Fold the first `count` rows, which follow those of the call before; positions are places in the `.log`."""
         self._kernel.add(rows, count)
         self._take(self._kernel.facts())
+
+    def scan(self, window: memoryview, rows: BatchRows, *, position: int = 0, next_offset: int = 0) -> Folded:
+        """Do what `storage.scan.scan_batches` does and fold what it finds, to the first byte that is not sound.
+
+        One call for what would be many: the rows are those that fit a cache, and used anew until the window ends; what
+        they hold afterwards is of no use to anybody.
+        """
+        folded = self._kernel.scan(window, rows, position, next_offset)
+        self._take(self._kernel.facts())
+        return folded
 
     def offset_index(self) -> bytes:
         """Return the `.index` that a broker's recovery writes, trimmed: 8 bytes an entry.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from storage import _scan
 from storage.fold_python import Event
-from storage.rows import BatchRows
+from storage.rows import BatchRows, Folded, Stop
 
 
 class NativeFold:
@@ -18,6 +18,12 @@ class NativeFold:
 
     def add(self, rows: BatchRows, count: int) -> None:
         self._fold.add(rows.block, rows.capacity, count)
+
+    def scan(self, window: memoryview, rows: BatchRows, position: int, next_offset: int) -> Folded:
+        _, size, stop, following, last_position, before_last = self._fold.scan(
+            window, rows.block, rows.capacity, position, next_offset
+        )
+        return Folded(size, Stop(stop), following, last_position, before_last)
 
     def events(self) -> list[Event]:
         out, held = self._fold.events()

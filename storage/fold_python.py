@@ -12,8 +12,8 @@ from bisect import bisect_right
 from typing import Final
 from zlib import crc32
 
-from storage.rows import CONTROL_NONE, BatchRows
-from storage.scan_python import crc32c
+from storage.rows import CONTROL_NONE, BatchRows, Folded, Stop
+from storage.scan_python import crc32c, scan_batches
 from storage.units import INT32_MAX
 
 Pair = tuple[int, int]
@@ -78,6 +78,18 @@ class PythonFold:
         self._fold_digest(rows, count)
         if _distinct(rows.producer_id[:count]) != {-1}:
             self._has_producers = self._producers.add(rows, count) or self._has_producers
+
+    def scan(self, window: memoryview, rows: BatchRows, position: int, next_offset: int) -> Folded:
+        size, last_position, before_last = 0, 0, next_offset
+        while True:
+            count, part, stop = scan_batches(window[size:], rows, position=position + size, next_offset=next_offset)
+            size += part
+            if count:
+                self.add(rows, count)
+                before_last = rows.last_offset[count - 2] + 1 if count > 1 else next_offset
+                last_position, next_offset = rows.position[count - 1], rows.last_offset[count - 1] + 1
+            if stop is not Stop.ROWS_FULL:
+                return Folded(size, stop, next_offset, last_position, before_last)
 
     def facts(self) -> Facts:
         return (

@@ -6,9 +6,8 @@ bytes and nothing is allocated for a batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 COLUMNS: Final = (
     "position",  # byte place of the batch in its file
@@ -58,13 +57,26 @@ class Stop(IntEnum):
     UNKNOWN_MAGIC = 7  # magic above 2 whose CRC-32C holds as for magic 2: a newer broker's, not damage
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
+class Scanned(NamedTuple):
     """`count` rows were filled from `size` bytes; then it stopped because of `stop`."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple's own method of that name is of no use here
     size: int
     stop: Stop
+
+
+class Folded(NamedTuple):
+    """`size` bytes of sound batches were scanned and folded; then it stopped because of `stop`.
+
+    `next_offset` may come next. `last_position` is the place of the last batch, `before_last` what could have come
+    instead of it; neither means anything where `size` is 0.
+    """
+
+    size: int
+    stop: Stop
+    next_offset: int
+    last_position: int
+    before_last: int
 
 
 class BatchRows:

@@ -10,8 +10,8 @@ from storage import _scan
 from storage.rows import COLUMNS, BatchRows, Scanned, Stop
 from storage.units import INT64_MAX
 
-if _scan.COLUMNS != COLUMNS:
-    raise ImportError("storage._scan was built from other sources: its rows have other columns")
+if _scan.COLUMNS != COLUMNS or not hasattr(_scan.Fold, "scan"):
+    raise ImportError("storage._scan was built from other sources")
 
 
 def crc_name() -> str:

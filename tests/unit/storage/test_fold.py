@@ -215,3 +215,34 @@ def test_more_rows_than_there_are_cannot_be_folded(fold: Fold) -> None:
     for count in (-1, 3):
         with pytest.raises(ValueError, match="rows"):
             made.add(rows, count)
+
+
+def facts_of(made: SegmentFold) -> tuple[object, ...]:
+    return *made._kernel.facts(), made.epochs, made.offset_index(), made.time_index(), list(made.producer_events)
+
+
+@pytest.mark.parametrize("capacity", [1, 3, 248, 1000])
+@pytest.mark.parametrize("kernel", ["python", "c"])
+def test_scanning_and_folding_in_one_call_gives_what_two_give(fold: Fold, kernel: str, capacity: int) -> None:
+    if kernel == "c" and kernel_name() != "c":
+        pytest.skip("the C kernel was not built")
+    batches = [data(3 * n + n % 5 // 4, n % 7, transactional=n % 50 == 49) for n in range(700)]
+    batches[300] = marker(900, 300 % 7, commit=True)
+    made = SegmentFold(0, kernel=kernel)
+    window = memoryview(b"".join(batches) + b"\0" * 70)
+    folded = made.scan(window, BatchRows(capacity), position=0, next_offset=0)
+    assert facts_of(made) == facts_of(fold(batches, capacity=1000))
+    last = 3 * 699 + 699 % 5 // 4
+    size = len(window) - 70
+    assert folded == (size, Stop.BAD_SIZE, last + 1, size - len(batches[-1]), 3 * 698 + 698 % 5 // 4 + 1)
+
+
+@pytest.mark.parametrize("kernel", ["python", "c"])
+def test_a_thousand_producers_that_take_turns_leave_a_first_and_a_last_event_each(kernel: str) -> None:
+    if kernel == "c" and kernel_name() != "c":
+        pytest.skip("the C kernel was not built")
+    made = SegmentFold(0, kernel=kernel)
+    made.scan(memoryview(b"".join(data(n, n * 7919 % 1000) for n in range(5000))), BatchRows(8192))
+    events = list(made.producer_events)
+    assert [event.base_offset for event in events] == [*range(1000), *range(4000, 5000)]
+    assert {event.producer_id for event in events[1000:]} == set(range(1000))

@@ -9,6 +9,7 @@ import pytest
 from support.batches import batch_v2, legacy
 
 from storage.errors import FileVanished
+from storage.fold import SegmentFold
 from storage.fs import OsFs
 from storage.log_reader import LogReader, LogScan, find_sound_batch, is_zero
 from storage.rows import COLUMNS, BatchRows, Stop
@@ -124,3 +125,26 @@ def test_zeroes_are_zero_to_the_last_byte(tmp_path: Path) -> None:
     path.write_bytes(bytes((2 << 20) + 5) + b"x")
     with OsFs().open_read(path) as file:
         assert not is_zero(file, 0, (2 << 20) + 6)
+
+
+@pytest.mark.parametrize("window", [61, 100, 5000, 8192, 1 << 20])
+@pytest.mark.parametrize("cut", [0, 1, 150])
+def test_folding_without_rows_gives_what_folding_rows_gives(log: Path, window: int, cut: int) -> None:
+    size = log.stat().st_size - cut
+    by_rows, folded = SegmentFold(0), SegmentFold(0)
+    with OsFs().open_read(log) as file:
+        reader = LogReader(window, 4)
+        wanted = reader.scan(file, log, size, 0, lambda rows, count, *_: by_rows.add(rows, count))
+        assert reader.fold(file, log, size, 0, folded, lambda _: None) == wanted
+    assert folded.digest == by_rows.digest
+    assert folded.offset_index() == by_rows.offset_index()
+    assert list(folded.producer_events) == list(by_rows.producer_events)
+
+
+def test_the_blame_for_offsets_that_go_back_is_the_same_without_rows(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"".join(sized(offset, 100) for offset in (0, 1, 2, 900, 3, 4)))
+    wanted, _ = scan(path)
+    with OsFs().open_read(path) as file:
+        found = LogReader().fold(file, path, 600, 0, SegmentFold(0), lambda _: None)
+    assert found == wanted == LogScan(300, 3, Stop.BAD_ORDER, blamed_earlier=True)
