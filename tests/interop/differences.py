@@ -125,9 +125,14 @@ def _replaced(outcome: Outcome, suffixes: Iterable[str]) -> bool:
     return all(name.split(".", 1)[0] in judged for name, _, _ in outcome.files if name.endswith(tuple(suffixes)))
 
 
+def _waits_for_a_person(outcome: Outcome) -> bool:
+    return any(v["row"] == "m" for v in outcome.verdicts)
+
+
 RULES: Final[tuple[Rule, ...]] = (
     Rule("held", lambda o: o.held),
     Rule("stopped", lambda o: o.stopped),
+    Rule("left_to_a_person", lambda o: "error" in o.ours and _waits_for_a_person(o)),
     Rule("kafka_would_not_start", lambda o: "error" in o.theirs),
     Rule("log_start_above_the_end", lambda o: has(o, ["log_start_above_end"])),
     Rule("kafka_empties_the_segment", _kafka_empties_segments),
@@ -193,7 +198,7 @@ def faults(outcome: Outcome) -> list[str]:
     if _cuts_flushed(outcome):
         found.append("FLUSHED DATA CUT")
     if not outcome.held and not outcome.stopped:
-        if "error" in outcome.ours:
+        if "error" in outcome.ours and not _waits_for_a_person(outcome):
             found.append("OURS DOES NOT OPEN")
         elif wrong := [change for change in outcome.changed if not _is_broker_work(outcome, *change)]:
             found.append(f"KAFKA CHANGES OURS: {wrong}")

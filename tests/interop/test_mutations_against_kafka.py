@@ -68,6 +68,7 @@ def transaction_index_of_other_offsets(partition: Path) -> None:
 EXAMPLES: dict[str, int | tuple[Callable[[Path], None], str, str]] = {
     "held": 3,
     "stopped": 3154,
+    "left_to_a_person": 20652,
     "kafka_would_not_start": 233,
     "log_start_above_the_end": (log_start_above_the_end, "kafka-2.8", "0/data/orders-0"),
     "kafka_empties_the_segment": 106,
