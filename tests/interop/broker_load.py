@@ -7,7 +7,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ CONFIG: Final = {
     "log.initial.task.delay.ms": "500",
     "log.cleaner.backoff.ms": "500",
     # Without these a broker that was killed is not let in again for nine seconds.
-    "broker.session.timeout.ms": "2000",
+    "broker.session.timeout.ms": "5000",
     "broker.heartbeat.interval.ms": "500",
 }
 SEGMENT: Final = {"internal.segment.bytes": "65536"}
@@ -95,7 +95,7 @@ class Load:
         self._threads = [threading.Thread(target=work) for work in (self._produce, self._pay)]
 
     def run_until_flushed(self, seconds: float = 3.0) -> None:
-        """Produce until every partition has a recovery point above 0 on disk, and for at least so many seconds."""
+        """Produce until each partition has a closed segment and a recovery point above 0, at least so many seconds."""
         create_topics(self.cluster)
         for thread in self._threads:
             thread.start()
@@ -118,8 +118,9 @@ class Load:
         return b"customer-%d" % rng.randrange(100), b"%012d " % next(self._serial) + b" ".join(words)
 
     def _all_flushed(self) -> bool:
-        points = checkpoint(self.cluster[0].log_dirs[0] / RECOVERY_POINTS)
-        return all(points.get(name, 0) > 0 for name in PARTITIONS)
+        log_dir = self.cluster[0].log_dirs[0]
+        points = checkpoint(log_dir / RECOVERY_POINTS)
+        return all(points.get(name, 0) > 0 and len(list((log_dir / name).glob("*.log"))) > 1 for name in PARTITIONS)
 
     def _produce(self) -> None:
         rng = random.Random(self._seed)
@@ -141,7 +142,8 @@ class Load:
         with contextlib.suppress(KafkaException):
             to = transactional(self.cluster)
             for number in itertools.count():
-                pay(to, self.ledger, [self.content(rng) for _ in range(rng.randint(5, 60))], commit=number % 4 != 3)
+                contents = [self.content(rng) for _ in range(rng.randint(5, 60))]
+                pay(to, self.ledger, contents, commit=number % 4 != 3, is_over=self._stop.is_set)
                 if self._stop.is_set():
                     return
 
@@ -151,32 +153,50 @@ def create_topics(cluster: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     wanted = [NewTopic(name, made.get("partitions", 1), 1, config=made["config"]) for name, made in TOPICS.items()]
     for future in admin.create_topics(wanted).values():
-        future.result(30)
+        future.result(_PATIENCE)
 
 
 def transactional(cluster: Cluster) -> Producer:
     """Return a transactional producer; whatever an earlier one of its kind left open is aborted."""
-    to = producer(cluster, **{"transactional.id": "till", "transaction.timeout.ms": 20_000})
-    to.init_transactions(30)
+    to = producer(cluster, **{"transactional.id": "till", "transaction.timeout.ms": 60_000})
+    to.init_transactions(_PATIENCE)
     return to
 
 
-def pay(to: Producer, ledger: Ledger, contents: Iterable[Content], *, commit: bool) -> None:
-    """Produce one transaction and end it; only what is confirmed is noted."""
+def pay(
+    to: Producer,
+    ledger: Ledger,
+    contents: Iterable[Content],
+    *,
+    commit: bool,
+    is_over: Callable[[], bool] | None = None,
+) -> None:
+    """Produce one transaction and end it; only what is confirmed is noted.
+
+    Raises `KafkaException` if that fails, or has not come to an end when `is_over` says so (by default after a minute).
+    """
+    deadline = time.monotonic() + _PATIENCE
+    is_over = is_over or (lambda: time.monotonic() > deadline)
     values = []
     to.begin_transaction()
     for key, value in contents:
         assert value is not None
         values.append(value)
         to.produce(TRANSACTIONAL, value, key, on_delivery=ledger.delivered)
-    if to.flush(2):
-        return
-    if commit:
-        to.commit_transaction(2)
-        ledger.committed.update(values)
-    else:
-        to.abort_transaction(2)
-        ledger.aborted.update(values)
+    _insist(to.commit_transaction if commit else to.abort_transaction, is_over)
+    (ledger.committed if commit else ledger.aborted).update(values)
+
+
+def _insist(end: Callable[[float], object], is_over: Callable[[], bool]) -> None:
+    """End a transaction, in short calls: the broker may be killed meanwhile."""
+    while True:
+        try:
+            end(1.0)
+        except KafkaException as error:
+            if is_over() or not error.args[0].retriable():
+                raise
+        else:
+            return
 
 
 def produce_more(load: Load, count: int = 200) -> Ledger:
@@ -187,7 +207,7 @@ def produce_more(load: Load, count: int = 200) -> Ledger:
         for _ in range(count):
             key, value = load.content(rng)
             to.produce(topic, value, key, on_delivery=ledger.delivered)
-        assert to.flush(30) == 0
+        assert to.flush(_PATIENCE) == 0
     pay(transactional(load.cluster), ledger, [load.content(rng) for _ in range(count)], commit=True)
     assert len(ledger.committed) == count
     assert sum(len(found) for found in ledger.acknowledged.values()) == count * len(TOPICS)
