@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Protocol
 
-from recovery.findings import Damage
+from recovery.findings import Damage, Finding
 from recovery.inventory import resolve, take_inventory
 from recovery.log_dir import LogDirState, plan_log_dir_files, read_log_dir
 from recovery.memory import Memory
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
 _AHEAD: Final = 64
+_LOOKS: Final = 3
 
 
 class Reporter(Protocol):
@@ -131,7 +132,8 @@ def _plan_partitions(
     surveys = [Survey(fs, log_dir / d.name, d.name, state.points_of(d), options, room, memory) for d in chosen]
     planned = Planned(_empty_plan(log_dir, options), fs)
     plans = []
-    for survey, (done, reports) in zip(surveys, _run(surveys, reporter, jobs), strict=True):
+    for first_look, seen in zip(surveys, _run(surveys, reporter, jobs), strict=True):
+        survey, done, reports = _settled(first_look, *seen, reporter)
         plans.append(done.plan)
         for job in survey.jobs:
             planned.memory.keep(job, reports[job.files.base_offset])
@@ -153,7 +155,8 @@ def plan_partition_dir(
     points = next((state.points_of(d) for d in state.partitions), Points(None, 0))
     reporter.begin(str(directory), 0, 1)
     survey = Survey(fs, directory, directory.name, points, options)
-    ((done, _),) = _run([survey], reporter, jobs)
+    ((done, reports),) = _run([survey], reporter, jobs)
+    _, done, _ = _settled(survey, done, reports, reporter)
     reporter.partition_done(directory.name, len(done.plan.verdicts))
     reporter.end()
     plan = replace(_empty_plan(directory, options), partitions=(done.plan,))
@@ -234,6 +237,34 @@ def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartiti
     done = plan_partition(survey, reports, reader)
     survey.room.give(sum(r.events.itemsize * len(r.events) for r in reports.values() if r.events is not None))
     return done
+
+
+def _settled(
+    survey: Survey, done: PlannedPartition, reports: Reports, reporter: Reporter
+) -> tuple[Survey, PlannedPartition, Reports]:
+    """Look again at a partition of which files went away while it was read, and return what was seen at last.
+
+    Retention, compaction and rolls of a running broker do that now and then. What does so at every look is not known to
+    be in order, and is said to be unreadable. A directory that is gone altogether is no partition any more.
+    """
+    for _ in range(_LOOKS - 1):
+        if _moved(survey, done) is None:
+            return survey, done, reports
+        survey = Survey(
+            survey.fs, survey.directory, survey.partition, survey.points, survey.options, survey.room, survey.memory
+        )
+        ((done, reports),) = _run([survey], reporter, 1)
+    moved = _moved(survey, done)
+    if moved is not None:
+        evidence = f"{moved.evidence}; so it went at each of {_LOOKS} looks: somebody changes this directory"
+        survey.findings.append(Finding(Damage.READ_ERROR, moved.path, evidence))
+        done = no_plan(survey)
+    return survey, done, reports
+
+
+def _moved(survey: Survey, done: PlannedPartition) -> Finding | None:
+    vanished = (finding for finding in done.plan.findings if finding.kind is Damage.VANISHED)
+    return next((finding for finding in vanished if finding.path != survey.directory), None)
 
 
 def _frame(planned: Planned, state: LogDirState, plans: Sequence[RecoveryPlan]) -> Planned:
