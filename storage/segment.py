@@ -411,6 +411,20 @@ class LogSegment:
         for index in (self.offset_index, self.time_index, self.txn_index):
             index.remove()
 
+    def has_file(self, role: FileRole) -> bool:
+        """Tell whether there is a file of this role."""
+        index = {
+            FileRole.INDEX: self.offset_index, FileRole.TIME_INDEX: self.time_index, FileRole.TXN_INDEX: self.txn_index,
+        }.get(role)  # fmt: skip
+        return index is None or index.exists
+
+    def close_for_writing(self) -> None:
+        """Let go of what is open for writing, which a closed segment no longer needs; readers go on."""
+        out, self._out = self._out, None
+        for file in (out, *self._indexes()):
+            if file is not None:
+                file.close()
+
     def forget_indexes(self) -> None:
         """Give back the memory of the indexes where the files hold all of them; for segments not read for a while."""
         self.offset_index.forget()

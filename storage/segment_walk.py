@@ -20,6 +20,7 @@ _PREFIX: Final = struct.Struct(">qi4xb")  # base offset, size field, magic
 _V2: Final = struct.Struct(">23xi8xq")  # last offset delta, max timestamp
 _V1_TIMESTAMP: Final = struct.Struct(">18xq")
 _LEAST: Final = 14
+_LEAST_V2: Final = HEADER_V2.size - LOG_OVERHEAD
 
 
 class BatchPlace(NamedTuple):
@@ -49,26 +50,28 @@ def walk_places(file: ReadFile, start: int, end: int) -> Iterator[BatchPlace]:
         if filled - at < min(HEADER_V2.size, end - position):
             filled = file.read_into(position, piece[: min(len(piece), end - position)])
             origin, at = position, 0
-            if filled < _PREFIX.size:
-                return
-        place = _place(piece[at:filled], position)
-        if position + place.size > end:
+            if filled < min(HEADER_V2.size, end - position):
+                return  # cut under us
+        place = _place(piece[at:filled], position, end)
+        if place is None:
             return
         yield place
         position += place.size
 
 
-def _place(header: memoryview, position: int) -> BatchPlace:
+def _place(header: memoryview, position: int, end: int) -> BatchPlace | None:
+    """Return the batch with this header, None if it does not end by `end`."""
     base, size, magic = _PREFIX.unpack_from(header)
-    if size < _LEAST or not 0 <= magic <= 2:
+    if size < (_LEAST_V2 if magic == 2 else _LEAST) or not 0 <= magic <= 2:
         raise BatchCorrupt(f"size field {size}, magic {magic}", position=position)
+    size += LOG_OVERHEAD
+    if position + size > end:
+        return None
     if magic < 2:
-        timestamp = _V1_TIMESTAMP.unpack_from(header)[0] if magic and len(header) >= _V1_TIMESTAMP.size else -1
-        return BatchPlace(position, size + LOG_OVERHEAD, base, base, timestamp, magic)
-    if len(header) < HEADER_V2.size:
-        raise BatchCorrupt(f"{len(header)} bytes are no batch header of magic 2", position=position)
+        timestamp = _V1_TIMESTAMP.unpack_from(header)[0] if magic else -1
+        return BatchPlace(position, size, base, base, timestamp, magic)
     delta, timestamp = _V2.unpack_from(header)
-    return BatchPlace(position, size + LOG_OVERHEAD, base, base + delta, timestamp, magic)
+    return BatchPlace(position, size, base, base + delta, timestamp, magic)
 
 
 def first_batch_reaching(file: ReadFile, start: int, end: int, offset: Offset) -> BatchPlace | None:

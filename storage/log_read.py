@@ -1,0 +1,140 @@
+"""Reading a log: which bytes of which file answer a question for an offset or for a time.
+
+Source: Apache Kafka 4.3.0, LocalLog.read, LogSegment.read, UnifiedLog.fetchOffsetByTimestamp.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from storage.log_types import Fetched, TimestampOffset
+from storage.record import records_of
+from storage.segment import LogSegment
+from storage.segment_list import SegmentList
+from storage.segment_walk import BatchPlace, walk_places
+from storage.txn_index import AbortedTxn
+from storage.units import Offset, TimestampMs
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+_NONE: Final = TimestampMs(-1)
+
+
+class _Place(NamedTuple):
+    """A batch in its segment."""
+
+    segment: LogSegment
+    batch: BatchPlace
+
+
+def locate(segments: SegmentList, offset: Offset) -> _Place | None:
+    """Return the first batch whose last offset is `offset` or more, None at the end of the log."""
+    for segment in segments.reaching(offset):
+        batch = segment.find(offset)
+        if batch is not None:
+            return _Place(segment, batch)
+    return None
+
+
+def fetch(
+    segments: SegmentList,
+    start: Offset,
+    max_bytes: int,
+    *,
+    bound: Offset | None,
+    end: Offset,
+    min_one: bool,
+    with_aborted: bool = False,
+) -> Fetched:
+    """Return the range of one segment that holds the batches from `start` on, below `bound` if there is one.
+
+    A batch that reaches over `bound` is not part of it. `end` is the log end.
+    """
+    nothing = Fetched(aborted=() if with_aborted else None)
+    if start >= (end if bound is None else bound):
+        return nothing
+    found = locate(segments, start)
+    if found is None:
+        return nothing
+    segment, batch = found
+    limit = _limit(segments, segment, bound if bound is not None and bound < end else None)
+    wanted = max(max_bytes, batch.size) if min_one else max_bytes
+    size = max(min(limit - batch.position, wanted), 0)
+    aborted = None
+    if with_aborted:
+        behind = segment.offset_behind(batch.position + size)
+        aborted = _aborted(segments, segment, start, behind or segments.next_base(segment) or end)
+    return Fetched(segment.reader(), batch.position, size, wanted < batch.size, aborted)
+
+
+def _limit(segments: SegmentList, segment: LogSegment, bound: Offset | None) -> int:
+    """Return up to which position of the segment may be read."""
+    if bound is None:
+        return segment.size
+    last = locate(segments, bound)
+    if last is None or segment.base_offset < last.segment.base_offset:
+        return segment.size
+    return last.batch.position if segment is last.segment else 0
+
+
+def _aborted(segments: SegmentList, first: LogSegment, start: int, end: int) -> tuple[AbortedTxn, ...]:
+    found: list[AbortedTxn] = []
+    for segment in segments.reaching(first.base_offset):
+        part = segment.collect_aborted(Offset(start), Offset(end))
+        found += part.transactions
+        if part.is_complete:
+            break
+    return tuple(found)
+
+
+# ---- by time
+
+
+def find_by_time(segments: SegmentList, log_start: Offset, log_end: Offset, timestamp: int) -> TimestampOffset | None:
+    """Return what `Log.offset_for_time` promises."""
+    if timestamp == LATEST:
+        return TimestampOffset(_NONE, log_end)
+    if timestamp == EARLIEST:
+        return TimestampOffset(_NONE, log_start)
+    if timestamp == MAX_TIMESTAMP:
+        return _find_largest(segments)
+    for segment in segments:
+        if segment.largest_timestamp_ms() >= timestamp:
+            return _search(segment, timestamp, log_start)
+    return None
+
+
+def _search(segment: LogSegment, timestamp: int, log_start: Offset) -> TimestampOffset | None:
+    entry = segment.look_up_timestamp(TimestampMs(timestamp))
+    start = segment.position_for(max(entry.offset, log_start))
+    for batch in walk_places(segment.reader(), start, segment.size):
+        if batch.max_timestamp < timestamp:
+            continue
+        for record in records_of(_load(segment, batch)):
+            if record.timestamp >= timestamp and record.offset >= log_start:
+                return TimestampOffset(TimestampMs(record.timestamp), Offset(record.offset))
+    return None
+
+
+def _find_largest(segments: SegmentList) -> TimestampOffset | None:
+    largest = max(segments, key=lambda segment: segment.max_timestamp)  # the first of equals
+    timestamp = largest.max_timestamp
+    for batch in walk_places(largest.reader(), largest.position_for(largest.max_timestamp_offset), largest.size):
+        if batch.max_timestamp == timestamp:
+            return _first_of(largest, batch, timestamp)
+    return None
+
+
+def _first_of(segment: LogSegment, batch: BatchPlace, timestamp: int) -> TimestampOffset | None:
+    if batch.magic == 0:
+        return None
+    for record in records_of(_load(segment, batch)):
+        if record.timestamp == timestamp:
+            return TimestampOffset(TimestampMs(timestamp), Offset(record.offset))
+    return None
+
+
+def _load(segment: LogSegment, batch: BatchPlace) -> memoryview:
+    buffer = memoryview(bytearray(batch.size))
+    return buffer[: segment.reader().read_into(batch.position, buffer)]
