@@ -7,10 +7,12 @@ import json as encoder
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from recovery.report import Style, plain
 from storage.errors import ExitStatus
+
+if TYPE_CHECKING:
+    from recovery.report import Style
 
 _COLOURS: Final = {
     "note": "2",
@@ -20,6 +22,11 @@ _COLOURS: Final = {
     "good": "32",
     "title": "1",
 }
+
+
+def plain(text: str, role: str) -> str:  # noqa: ARG001 (it is a `Style`)
+    """Return `text` as it is: the style without colours."""
+    return text
 
 
 def coloured(text: str, role: str) -> str:

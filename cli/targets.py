@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from recovery.plan import PlanOptions
 from storage.errors import ConfigInvalid, CorruptData, EnvironmentFault, printable
@@ -27,8 +27,7 @@ class TargetKind(Enum):
     FILE = "file"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """One thing to work on, by its absolute path with symbolic links resolved."""
 
     kind: TargetKind

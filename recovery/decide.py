@@ -6,9 +6,8 @@ conditions and demands that exactly one row fits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from recovery.findings import Subject
 
@@ -35,8 +34,7 @@ class Decision(Enum):
     NOTHING = "nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(NamedTuple):
     """The circumstances of a finding."""
 
     flushed: Flushed
@@ -51,8 +49,7 @@ class Where:
     """The clean shutdown marker is there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One row: the subject, the conditions that count (None: whichever), the decision."""
 
     letter: str

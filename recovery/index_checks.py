@@ -6,9 +6,8 @@ equality with what Kafka's own recovery would write. Source: Apache Kafka 4.3.0,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from recovery.findings import Damage, Finding
 from storage.errors import FileVanished
@@ -26,8 +25,7 @@ _SHORT_BYTES: Final = 16 << 20
 _LOAD_LIMIT: Final = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Kinds:
+class Kinds(NamedTuple):
     """The findings of one of the two kinds of index."""
 
     missing: Damage
@@ -62,8 +60,7 @@ TIME_KINDS: Final = Kinds(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFiles:
+class IndexFiles(NamedTuple):
     """Content of the two indexes of a segment; None where the file is not there."""
 
     offset: bytes | None
@@ -205,8 +202,7 @@ def finish_against_batches(
 # ---- against what Kafka's recovery writes
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(NamedTuple):
     """Findings on both indexes, the content of those to be written anew, and the length of those only to be trimmed."""
 
     findings: list[Finding]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from recovery.findings import Damage, Finding
 from recovery.plan import Rename, SetAside
@@ -19,8 +19,7 @@ from storage.names import SEGMENT_ROLES, FileName, FileRole, FileState, parse_fi
 from storage.units import Offset
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A file that means something, and its stat."""
 
     file: FileName

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from recovery.verify import Room, SegmentFiles, SegmentReport, Wanted
 from storage.fs import FileStat, ReadFs, read_all
@@ -15,8 +15,7 @@ _LIMIT: Final = 1 << 30
 _EVENT_BYTES: Final = 16 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """One segment to be scanned in full, and how its indexes are to be judged."""
 
     files: SegmentFiles

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.leader_epoch import EpochStart, decode_epochs
@@ -41,8 +41,7 @@ SMALL_FILE_LIMIT: Final = 64 << 20
 _SWAP: Final = ".swap"
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(NamedTuple):
     """What the checkpoints of the log directory say of one partition.
 
     `recovery_point` is None where the checkpoint itself is lost; 0 where it has no entry. `clean`: the next start of a

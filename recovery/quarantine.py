@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
@@ -244,7 +244,7 @@ def _put_file_back(fs: Fs, one: Kept, item: Item, path: PurePath) -> None:
     if one.place == one.directory:
         fs.rename(source, path)  # the very file of before, with its owner, mode and time
         return
-    like = replace(fs.stat(source), mode=0o644) if _size(fs, path) is None else fs.stat(path)
+    like = fs.stat(source)._replace(mode=0o644) if _size(fs, path) is None else fs.stat(path)
     temporary = temporary_name(path)
     with contextlib.suppress(FileVanished):
         fs.remove(temporary)

@@ -7,7 +7,6 @@ what a broker's loader, and ours, finishes or drops. Source: Apache Kafka 4.3.0,
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Final, Self
 
@@ -54,7 +53,7 @@ def scan_piece(
 ) -> SegmentReport:
     """Return the report on a piece as if it were a segment already, with the indexes that it needs as its contents."""
     named = [files.log.parent / segment_file_name(Offset(piece.base_offset), role) for role in _ROLES]
-    stat = replace(files.log_stat, size=piece.size)
+    stat = files.log_stat._replace(size=piece.size)
     new = SegmentFiles(piece.base_offset, named[0], stat, named[1], None, named[2], None, named[3], None)
     report = scan_segment(_PieceFs(fs, files.log, piece), new, options, reader, canonical=True, active=active)
     report.findings = []

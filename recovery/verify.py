@@ -65,8 +65,7 @@ class SegmentFiles:
     txn_index_stat: FileStat | None
 
 
-@dataclass(frozen=True, slots=True)
-class LogDamage:
+class LogDamage(NamedTuple):
     """Where the sound chain of a segment ends before its file does, and what lies behind that place."""
 
     kind: Damage

@@ -20,10 +20,9 @@ import stat as stat_bits
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePath
-from typing import Final, Protocol, Self, TypeAlias, cast
+from typing import Final, NamedTuple, Protocol, Self, TypeAlias, cast
 
 from storage.errors import DiskFull, EnvironmentFault, FileVanished, LogDirInUse, ReadFault, WriteFault, printable
 
@@ -53,8 +52,7 @@ _KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FileStat:
+class FileStat(NamedTuple):
     """One entry as `lstat` saw it: bytes, nanoseconds since 1970, permission bits, numeric owner."""
 
     kind: FileKind

@@ -10,9 +10,8 @@ from __future__ import annotations
 import errno
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from storage.batch import BatchHeader, parse_header
 from storage.errors import FileVanished
@@ -37,8 +36,7 @@ OnRows = Callable[[BatchRows, int, memoryview, int], None]
 Batch i begins in them at `rows.position[i] - origin`. They are empty for a batch that is larger than the window."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogScan:
+class LogScan(NamedTuple):
     """How far the chain of sound batches reaches.
 
     `valid_size`: bytes of the file from its beginning that are whole, sound batches in order. `next_offset`: what the

@@ -11,10 +11,9 @@ from pathlib import PurePath
 import pytest
 
 from cli.advice import next_step
-from cli.console import Console, coloured, style_for
+from cli.console import Console, coloured, plain, style_for
 from cli.main import COMMANDS, main, status_of
 from cli.signals import Terminated
-from recovery.report import plain
 from storage.errors import (
     ConfigInvalid,
     CorruptData,
