@@ -11,8 +11,12 @@ logmend is timed as the whole command, a process from its start to its end: it p
 so it reads everything twice; by default it uses all processors, with `-j 1` one. Kafka is the loader of its log alone
 (4.3.0, `UnifiedLog.create`, unclean, recovery point 0) in a JVM that is up and warm; it uses one thread for a partition
 and syncs only snapshots and epochs. What a repetition changes is undone before the next; repetitions are interleaved,
-the first is not counted, the page cache is warm. MB are 10**6 bytes of log; `spread` is the slowest less the fastest
-repetition, in per cent of the median; `ratio` is Kafka's time by logmend's: above 1, logmend is faster.
+the first is not counted, the page cache is warm.
+
+Times are medians; MB are 10**6 bytes of log; `spread` is the slowest less the fastest repetition, in per cent of the
+median; `cpu` is seconds of processor time, of the whole process and for Kafka of the whole JVM meanwhile, and says more
+than the clock where others are busy. `ratio` and `-j 1` are Kafka's time by logmend's: above 1, logmend is faster. `load`
+is the machine's load average.
 
 Usage: python bench/bench_recover.py [--mib 512] [--repeat 5] [--json FILE] [--scratch DIR]
 Without Java and Maven there is only the `bare` form, and no Kafka beside it.
@@ -23,6 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import statistics
 import struct
@@ -56,7 +61,8 @@ SMALL_FILES: Final = {
     "log-start-offset-checkpoint": "0\n0\n",
     f"{PARTITION}/partition.metadata": "version: 0\ntopic_id: Dx4tPEtaaXiHlqW0w9Lh8A",
 }
-Seconds = dict[str, list[float]]
+Taken = tuple[float, float]
+"""Seconds by the clock, and of processor time."""
 
 
 def sealed_batch(payload: bytes, number: int) -> bytes:
@@ -119,26 +125,34 @@ def keep(directory: Path, kept: Path) -> None:
     shutil.copytree(directory, kept, ignore=shutil.ignore_patterns("*.log"))
 
 
-def recover(directory: Path, *flags: str) -> float:
-    """Return the seconds that the whole command takes."""
+def recover(directory: Path, *flags: str) -> Taken:
+    """Return what the whole command takes."""
     installed = Path(sys.executable).with_name("logmend")
     command = [str(installed)] if installed.exists() else [sys.executable, "-m", "cli.main"]
     words = [*command, "recover", *flags, str(directory)]
-    start = time.perf_counter()
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
-    seconds = time.perf_counter() - start
+    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stdout + done.stderr
-    return seconds
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def load(oracle: Oracle, directory: Path, next_offset: int) -> float:
-    """Return the seconds that Kafka's loader takes; leave the files as a kill would."""
+def cpu_of(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def load(oracle: Oracle, directory: Path, next_offset: int) -> Taken:
+    """Return what Kafka's loader takes; leave the files as a kill would."""
+    before = cpu_of(oracle.process.pid)
     opened = oracle(
         op="open", log="bench", dir=directory / PARTITION, recovery_point=0, clean=False, config=INDEX_BYTES
     )
+    cpu = cpu_of(oracle.process.pid) - before
     oracle(op="close", log="bench", abruptly=True)
     assert opened["log_end"] == next_offset, opened
-    return float(opened["load_ms"]) / 1000
+    return float(opened["load_ms"]) / 1000, cpu
 
 
 def as_killed(oracle: Oracle, directory: Path, next_offset: int) -> None:
@@ -147,41 +161,51 @@ def as_killed(oracle: Oracle, directory: Path, next_offset: int) -> None:
     (directory / PARTITION / f"{next_offset:020d}.snapshot").unlink()
 
 
-def measure(contenders: dict[str, Callable[[], float]], before: Callable[[], None], repeat: int) -> Seconds:
-    """Run all in turn, `repeat` + 1 times, beginning with another one each time; return the counted seconds."""
-    seconds: Seconds = {name: [] for name in contenders}
+def measure(
+    contenders: dict[str, Callable[[], Taken]], before: Callable[[], None], repeat: int
+) -> dict[str, list[Taken]]:
+    """Run all in turn, `repeat` + 1 times, beginning with another one each time; return what the counted ones took."""
+    found: dict[str, list[Taken]] = {name: [] for name in contenders}
     names = list(contenders)
     for turn in range(repeat + 1):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             before()
             taken = contenders[name]()
             if turn:
-                seconds[name].append(taken)
-    return seconds
+                found[name].append(taken)
+    return found
 
 
-def row(form: str, size: int, log_bytes: int, seconds: Seconds) -> dict[str, Any]:
+def row(form: str, size: int, log_bytes: int, found: dict[str, list[Taken]]) -> dict[str, Any]:
     """Return the figures of one line of the table."""
     told: dict[str, Any] = {"form": form, "batch_bytes": size, "log_bytes": log_bytes, "load": os.getloadavg()[0]}
-    for name, taken in seconds.items():
-        median = statistics.median(taken)
-        spread = (max(taken) - min(taken)) / median
-        told[name] = {"seconds": taken, "median": median, "mb_per_s": log_bytes / median / 1e6, "spread": spread}
-    if "kafka" in seconds:
+    for name, taken in found.items():
+        seconds, cpu = [each[0] for each in taken], [each[1] for each in taken]
+        median = statistics.median(seconds)
+        told[name] = {
+            "seconds": seconds,
+            "cpu_seconds": cpu,
+            "median": median,
+            "cpu": statistics.median(cpu),
+            "mb_per_s": log_bytes / median / 1e6,
+            "spread": (max(seconds) - min(seconds)) / median,
+        }
+    if "kafka" in found:
         told["ratio"] = told["kafka"]["median"] / told["logmend"]["median"]
         told["ratio_j1"] = told["kafka"]["median"] / told["logmend -j 1"]["median"]
     return told
 
 
 def line(told: dict[str, Any]) -> str:
-    parts = [f"{told['form']:8}{told['batch_bytes']:6}"]
+    parts = [f"{told['form']:8}{told['batch_bytes']:5}"]
     for name in ("logmend", "logmend -j 1", "kafka"):
         if name in told:
             found = told[name]
-            parts.append(f"{found['median']:7.2f} s {found['mb_per_s']:6.0f} MB/s {found['spread'] * 100:4.0f} %")
+            speed = f"{found['median']:7.2f} s {found['mb_per_s']:5.0f} MB/s"
+            parts.append(f"{speed} {found['spread'] * 100:4.0f} % {found['cpu']:6.2f} s")
     if "ratio" in told:
-        parts.append(f"{told['ratio']:6.2f} {told['ratio_j1']:6.2f}")
-    return "  ".join(parts) + f"  {told['load']:5.1f}"
+        parts.append(f"{told['ratio']:5.2f} {told['ratio_j1']:5.2f}")
+    return " ".join(parts) + f" {told['load']:5.1f}"
 
 
 def case(scratch: Path, size: int, total: int, repeat: int, oracle: Oracle | None) -> Iterator[dict[str, Any]]:
