@@ -9,13 +9,30 @@ another sample.
 from __future__ import annotations
 
 import copy
+import itertools
 import os
+import random
+from dataclasses import replace
 from pathlib import PurePath
 
 import pytest
 from crash.harness import Counts, every_crash
 from support.damages import KINDS
-from support.log_dirs import SOUND, TOP, Files, damaged, live, on_disk, ours, plan_of, recover, sound
+from support.log_dirs import (
+    OPTIONS,
+    POINTS,
+    SOUND,
+    TOP,
+    Files,
+    checkpoint,
+    damaged,
+    live,
+    on_disk,
+    ours,
+    plan_of,
+    recover,
+    sound,
+)
 from support.memory_fs import MemoryFs
 from support.recovered import (
     assert_clean,
@@ -25,10 +42,12 @@ from support.recovered import (
     next_time,
 )
 
+from checkpoint.offsets import decode_offsets
+from recovery.plan import PlanOptions
 from recovery.quarantine import expire, find_kept, restore
 from storage.fs import FileKind, Fs
 
-STATES = os.environ.get("LOGMEND_CRASH_STATES", "60")
+STATES = os.environ.get("LOGMEND_CRASH_STATES", "24")
 SEED = int(os.environ.get("LOGMEND_CRASH_SEED", "0"))
 LIMIT = 1 << 40 if STATES == "all" else int(STATES)
 TWO = sound(("orders-0", "pay-3"))
@@ -37,35 +56,38 @@ TWO = sound(("orders-0", "pay-3"))
 class Trial:
     """One damaged directory, what becomes of it undisturbed, and the demands on every disturbed recovery."""
 
-    def __init__(self, files: Files, *, restorable: bool = True) -> None:
-        self.files, self.restorable = files, restorable
+    def __init__(self, files: Files, options: PlanOptions = OPTIONS) -> None:
+        self.files, self.options = files, options
         fs = on_disk(files)
-        assert not plan_of(fs).is_empty, "see it fail first"
-        self.point_is_within = _point_is_within(fs)
-        recover(fs)
+        assert not plan_of(fs, options).is_empty, "see it fail first"
+        # What somebody gives up may be flushed data: until the checkpoint follows the cut it lies above the end.
+        self.point_is_within = not options.accept_loss and _point_is_within(fs)
+        recover(fs, options)
         self.end = live(fs.contents(str(TOP)))
 
     def make(self) -> MemoryFs:
         return on_disk(self.files)
 
     def run(self, fs: Fs) -> None:
-        recover(fs)
+        recover(fs, self.options)
 
     def again(self, fs: Fs) -> None:
         assert isinstance(fs, MemoryFs)
         if self.point_is_within:
             assert_point_within_log(fs)
-        recover(fs, created_ms=next_time(fs))
+        recover(fs, self.options, created_ms=next_time(fs))
 
     def judge(self, fs: MemoryFs) -> None:
         found = fs.contents(str(TOP))
         wanted = _without_padding(self.end)
         assert _without_padding(live(found)) == wanted, _differences(live(found), self.end)
         assert_nothing_is_lost(self.files, found)
-        assert_clean(fs)
+        assert_clean(fs, self.options)
         assert_point_within_log(fs)
-        if self.restorable:
-            assert_restorable(fs, self.files)
+        assert_restorable(fs, self.files)
+        # A last crash, right after the recovery came back, takes nothing of it away: the least and the most may remain.
+        for left in fs.some_crash_states(2, random.Random(0))[0]:
+            assert live(left.to_fs(fs).contents(str(TOP))) == live(found), "not all that was done is durable"
 
     def crash(self, limit: int = LIMIT, depth: int = 2) -> Counts:
         return every_crash(
@@ -97,6 +119,56 @@ def _differences(found: Files, wanted: Files) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recovery_that_dies_anywhere_ends_as_one_undisturbed(kind: str) -> None:
     Trial(damaged(KINDS[kind], files=SOUND)).crash()
+
+
+def _pairs() -> list[tuple[str, str]]:
+    pairs = list(itertools.combinations(KINDS, 2))
+    return pairs if STATES == "all" else sorted(random.Random(SEED).sample(pairs, 16))
+
+
+@pytest.mark.parametrize(("one", "other"), _pairs())
+def test_two_kinds_of_damage_at_once_end_as_undisturbed_too(one: str, other: str) -> None:
+    try:
+        files = damaged(KINDS[one], KINDS[other], files=SOUND)
+    except (KeyError, IndexError):
+        return  # the one took away what the other damages
+    plan = plan_of(on_disk(files))
+    if plan.is_empty:
+        assert plan.is_held, "two kinds of damage, and nothing to do"
+        return
+    Trial(files).crash(LIMIT // 8)
+
+
+@pytest.mark.parametrize("kind", ["torn_tail", "damage_with_later_segments", "epochs_wrong", "swap_half_renamed"])
+def test_several_damaged_partitions_end_as_undisturbed(kind: str) -> None:
+    files = damaged(KINDS[kind], files=TWO)
+    points = files.pop(POINTS)
+    other = {name.replace("orders-0/", "pay-3/"): data for name, data in files.items() if name.startswith("orders-0/")}
+    both = checkpoint({"orders-0": _point(points), "pay-3": _point(points)})
+    Trial({**files, **other, POINTS: both}).crash(LIMIT // 2)
+
+
+def _point(data: bytes) -> int:
+    return next(iter(decode_offsets(data).values()))
+
+
+def test_rot_that_somebody_lets_go_of_is_cut_as_undisturbed() -> None:
+    files = damaged(KINDS["noise_in_the_middle"], KINDS["garbage_between_segments"], files=SOUND)
+    files[POINTS] = checkpoint({"orders-0": 30})
+    Trial(files, replace(OPTIONS, accept_loss=True)).crash()
+
+
+def test_what_is_done_beside_rot_that_is_held_leaves_it_alone() -> None:
+    files = damaged(KINDS["indexes_wrong"], files=TWO)
+    rotten = "pay-3/00000000000000000010.log"
+    files[rotten] = files[rotten][:90] + b"?" + files[rotten][91:]
+    files |= {POINTS: checkpoint({"orders-0": 20, "pay-3": 30})}
+    files["pay-3/00000000000000000010.index"] += bytes(8)
+    trial = Trial(files)
+    assert {n: d for n, d in trial.end.items() if n.startswith("pay")} == {
+        n: d for n, d in files.items() if n.startswith("pay")
+    }
+    trial.crash()
 
 
 # ---- restore and expire

@@ -1,0 +1,158 @@
+"""Planted bugs in the order of effects: the crash tests report every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any
+
+import pytest
+from crash.harness import CrashFailure
+from crash.test_recovery_crashes import Trial
+from support.damages import KINDS
+from support.log_dirs import POINTS, SOUND, TOP, checkpoint, damaged
+
+from recovery import execute as module
+from recovery.plan import TruncateTo
+from storage.fs import replace_atomically
+
+Patch = pytest.MonkeyPatch
+Directory = module._Directory
+
+
+class Silent:
+    """Passes everything on to a file system but the calls of one method on paths that `which` picks."""
+
+    def __init__(self, fs: Any, method: str, which: Callable[[PurePath], bool]) -> None:
+        self._fs, self._method, self._which = fs, method, which
+
+    def __getattr__(self, name: str) -> Any:
+        if name != self._method:
+            return getattr(self._fs, name)
+        return lambda path, *more: None if self._which(path) else getattr(self._fs, name)(path, *more)
+
+
+def without(patch: Patch, method: str, which: Callable[[PurePath], bool] = lambda path: True) -> None:
+    real = module.execute
+
+    def run(fs: Any, *arguments: Any) -> Any:
+        return real(Silent(fs, method, which), *arguments)
+
+    patch.setattr("support.recovering.execute", run)
+
+
+def copies_are_not_synced(patch: Patch) -> None:
+    def write_new(self: Any, path: PurePath, pieces: Any, like: Any, *, private: bool) -> None:
+        self._drop(path)
+        with self._fs.create(path, like) as file:
+            for piece in pieces:
+                file.append(piece)
+            if not path.name.endswith(".logmend"):
+                file.sync()
+
+    patch.setattr(Directory, "_write_new", write_new)
+
+
+def names_of_copies_are_not_synced(patch: Patch) -> None:
+    real = Directory.keep
+
+    def keep(self: Any, actions: Any) -> None:
+        fs, self._fs = self._fs, Silent(self._fs, "sync_dir", lambda path: True)
+        real(self, actions)
+        self._fs = fs
+
+    patch.setattr(Directory, "keep", keep)
+
+
+def later_segments_step_aside_after_the_cut(patch: Patch) -> None:
+    real = Directory.change
+
+    def change(self: Any, actions: Any) -> None:
+        real(self, [action for action in actions if isinstance(action, TruncateTo)])
+        real(self, [action for action in actions if not isinstance(action, TruncateTo)])
+
+    patch.setattr(Directory, "change", change)
+
+
+def the_manifest_comes_after_the_cut(patch: Patch) -> None:
+    write, change = Directory._write_new, Directory.change
+    late: list[tuple[Any, ...]] = []
+    keep = Directory.keep
+
+    def begin(self: Any, actions: Any) -> None:
+        late.clear()
+        keep(self, actions)
+
+    def write_new(self: Any, path: PurePath, pieces: Any, like: Any, *, private: bool) -> None:
+        if ".logmend.json" in path.name:
+            late.append((self, path, list(pieces), like))
+            write(self, path, [], like, private=private)
+        else:
+            write(self, path, pieces, like, private=private)
+
+    def change_first(self: Any, actions: Any) -> None:
+        change(self, actions)
+        for owner, path, pieces, like in late:
+            write(owner, path.with_name(path.name.removesuffix(".tmp")), pieces, like, private=True)
+        late.clear()
+
+    patch.setattr(Directory, "keep", begin)
+    patch.setattr(Directory, "_write_new", write_new)
+    patch.setattr(Directory, "change", change_first)
+
+
+def a_checkpoint_leads_the_log(patch: Patch) -> None:
+    real = module.execute
+
+    def run(fs: Any, *arguments: Any) -> Any:
+        replace_atomically(fs, TOP / POINTS, checkpoint({"orders-0": 30}))
+        done = real(fs, *arguments)
+        replace_atomically(fs, TOP / POINTS, SOUND[POINTS])
+        return done
+
+    patch.setattr("support.recovering.execute", run)
+
+
+def replacements_are_not_synced(patch: Patch) -> None:
+    def write_new(self: Any, path: PurePath, pieces: Any, like: Any, *, private: bool) -> None:
+        self._drop(path)
+        with self._fs.create(path, like) as file:
+            for piece in pieces:
+                file.append(piece)
+            if not path.name.endswith("index.tmp"):
+                file.sync()
+
+    patch.setattr(Directory, "_write_new", write_new)
+
+
+def renames_are_not_synced(patch: Patch) -> None:
+    without(patch, "sync_dir")
+
+
+def the_cut_is_not_synced(patch: Patch) -> None:
+    without(patch, "sync_file")
+
+
+def old_copies_are_in_the_way(patch: Patch) -> None:
+    patch.setattr(Directory, "_drop", lambda self, path: None)
+
+
+MUTANTS = {
+    copies_are_not_synced: "damage_with_later_segments",
+    names_of_copies_are_not_synced: "garbage_between_segments",
+    a_checkpoint_leads_the_log: "torn_tail",
+    later_segments_step_aside_after_the_cut: "damage_with_later_segments",
+    the_manifest_comes_after_the_cut: "zero_tail",
+    replacements_are_not_synced: "flushed_index_wrong",
+    renames_are_not_synced: "damage_with_later_segments",
+    the_cut_is_not_synced: "torn_tail",
+    old_copies_are_in_the_way: "torn_tail",
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_planted_bug_is_reported(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    trial = Trial(damaged(KINDS[MUTANTS[mutant]], files=SOUND))
+    mutant(monkeypatch)
+    with pytest.raises(CrashFailure):
+        trial.crash(limit=300)
