@@ -25,6 +25,9 @@ COMMANDS: Final = {
     "apply": ("cli.apply", "do exactly what a plan file says, or refuse"),
     "quarantine": ("cli.quarantine", "list, show, put back or let go of what was cut and set aside"),
     "dump": ("cli.dump", "print what is in a file of a log directory"),
+    "topics": ("cli.topics", "make, list, describe, alter or delete topics"),
+    "append": ("cli.append", "append records from standard input to a topic"),
+    "read": ("cli.read", "print the records of a topic"),
     "config": ("cli.config", "show the settings and where each came from"),
 }
 _GARBAGE_THRESHOLD: Final = 20_000

@@ -51,18 +51,17 @@ def place_partitions(partitions: range, counts: Mapping[PurePath, int]) -> dict[
     return places
 
 
-def make_partition(fs: Fs, log_dir: PurePath, partition: TopicPartition, topic_id: bytes) -> PurePath:
-    """Make the directory of a partition with its `partition.metadata`, durably; one that is there is completed.
+def make_partition(fs: Fs, log_dir: PurePath, partition: TopicPartition, topic_id: bytes, unique_id: bytes) -> PurePath:
+    """Make the directory of a partition with its `partition.metadata`, durably and in one step; it must not exist.
 
-    A broker of KRaft takes a directory without that file for a stray, so it comes before any data.
+    A broker of KRaft takes a directory without that file for a stray, and recovery holds it. So until it is whole it
+    has the name of one that waits for its deletion: that is what a crash makes of it.
     """
+    unfinished = log_dir / delete_directory_name(partition, unique_id.hex())
+    fs.make_dir(unfinished)
+    replace_atomically(fs, unfinished / PARTITION_METADATA, encode_partition_metadata(topic_id))
     directory = log_dir / str(partition)
-    with contextlib.suppress(FileVanished):
-        if fs.stat(directory).kind is FileKind.DIRECTORY and read_topic_id(fs, directory) == topic_id:
-            return directory
-    if directory.name not in fs.entries(log_dir):
-        fs.make_dir(directory)
-    replace_atomically(fs, directory / PARTITION_METADATA, encode_partition_metadata(topic_id))
+    fs.rename(unfinished, directory)
     fs.sync_dir(log_dir)
     return directory
 

@@ -7,7 +7,6 @@ from pathlib import PurePath
 import pytest
 from support.memory_fs import MemoryFs
 
-from checkpoint.markers import decode_partition_metadata
 from daemon.partitions import (
     ensure_new_topic_name,
     make_partition,
@@ -30,24 +29,17 @@ def test_a_new_partition_goes_where_the_fewest_are_and_of_equals_to_the_first() 
     assert place_partitions(range(2, 4), {A: 0, B: 0}) == {2: A, 3: B}
 
 
-def test_a_partition_is_made_with_its_topic_id_before_anything_else_and_durably() -> None:
+def test_a_partition_is_made_with_its_topic_id_in_one_durable_step() -> None:
     fs = MemoryFs({"/a/": b""})
-    directory = make_partition(fs, A, ORDERS, ID)
+    directory = make_partition(fs, A, ORDERS, ID, ID)
+    assert directory == A / "orders-0"
     assert read_topic_id(fs, directory) == ID
     assert [effect.method for effect in fs.history] == [
-        "make_dir", "create", "append", "sync", "rename", "sync_dir", "sync_dir",
+        "make_dir", "create", "append", "sync", "rename", "sync_dir", "rename", "sync_dir",
     ]  # fmt: skip
-    assert [effect.path for effect in fs.history[-2:]] == [directory, A]
-
-
-def test_a_partition_that_a_crash_left_half_made_is_completed() -> None:
-    fs = MemoryFs({"/a/orders-0/": b""})
-    make_partition(fs, A, ORDERS, ID)
-    data = fs.contents("/a/orders-0")["partition.metadata"]
-    assert decode_partition_metadata(data).topic_id == ID
-    before = fs.effects
-    make_partition(fs, A, ORDERS, ID)
-    assert fs.effects == before
+    before = fs.history[0].path
+    assert parse_directory_name(before.name).state is DirectoryState.DELETE
+    assert fs.history[-2].path == before
 
 
 def test_a_deleted_partition_has_a_name_that_says_so_and_is_removed_with_all_in_it() -> None:

@@ -1,0 +1,92 @@
+"""Log directories that a command owns while it runs: which, with which defaults, opened and shut down cleanly."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+
+from cli.arguments import add_output, options_of, require_paths, settings_of
+from cli.console import Console
+from cli.recover import refuse_foreign_daemon
+from cli.settings import Settings, parse_properties
+from cli.targets import absolute, ensure_log_dir
+from cli.version import version
+from daemon.manager import LogManager
+from daemon.options import ManagerOptions
+from storage.config import LogConfig
+from storage.errors import ConfigInvalid, FileVanished, printable
+from storage.fs import OsFs, ReadFs
+
+
+def add_log_dirs(parser: argparse.ArgumentParser) -> None:
+    """Add which log directories, and the output."""
+    group = parser.add_argument_group("log directories")
+    group.add_argument(
+        "--log-dir", action="append", dest="log_dirs", metavar="DIR", help="may be repeated; made if it is not there"
+    )
+    group.add_argument(
+        "--server-properties", metavar="FILE", help="the broker's: log directories, and the defaults of topics"
+    )
+    add_output(parser)
+
+
+def now_ms() -> int:
+    """Return the time."""
+    return time.time_ns() // 1_000_000
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 (any file that an operator names)
+            return file.read()
+    except OSError as error:
+        raise ConfigInvalid(f"server.properties {printable(path)}: cannot be read: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def opened(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> Iterator[LogManager]:
+    """Give the log manager of the log directories that were named; it is closed at the end, whatever ends it.
+
+    Raises as `LogManager.open` and `close` do, and `ConfigInvalid` for what is no log directory.
+    """
+    refuse_foreign_daemon()
+    settings = settings_of(arguments, environment)
+    paths = paths_of(OsFs(), settings)
+    options = ManagerOptions(
+        defaults=_defaults(arguments),
+        recovery=options_of(settings),
+        jobs=settings.jobs,
+        version=version(),
+        draw_jitter=random.randrange,
+    )
+    with LogManager.open(OsFs(), paths, now_ms(), options) as manager:
+        for reason in manager.offline.values():
+            console.complain(f"offline: {reason}")
+        yield manager
+
+
+def _defaults(arguments: argparse.Namespace) -> LogConfig:
+    path = getattr(arguments, "server_properties", None)
+    return LogConfig.of_broker(parse_properties(_read(path), path)) if path else LogConfig()
+
+
+def paths_of(fs: ReadFs, settings: Settings) -> list[PurePath]:
+    """Return the log directories, each once; `ConfigInvalid` for one that holds other things, or is not ours to write.
+
+    What is made belongs to who makes it: root would leave files that the broker of another user cannot write.
+    """
+    paths = list(dict.fromkeys(absolute(name) for name in require_paths(settings)))
+    for path in paths:
+        try:
+            owner = fs.stat(path).uid
+        except FileVanished:
+            continue
+        ensure_log_dir(fs, path)
+        if owner != os.geteuid() == 0:
+            raise ConfigInvalid(f"{printable(path)} belongs to user {owner}: run it as that user, not as root")
+    return paths

@@ -1,0 +1,94 @@
+"""Compacts one open partition: chooses the range, runs the round, takes the result into the log and the checkpoint.
+
+Source: Apache Kafka 4.3.0, LogCleaner, LogCleanerManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Final
+
+from daemon.log_dir import LogDir
+from daemon.partition import Partition
+from storage.cleaned_batch import LastRecord
+from storage.compaction import Compaction, Round, Uncleanable, mark_snapshots_deleted, swap_in
+from storage.errors import UnsupportedFormat
+from storage.fs import Fs
+from storage.offset_map import OffsetMap
+from storage.segment import LogSegment
+from storage.units import Offset, TopicPartition
+
+DEDUPE_BUFFER_BYTES: Final = 134_217_728
+"""`log.cleaner.dedupe.buffer.size`."""
+
+
+@dataclass(slots=True)
+class Cleaner:
+    """Compacts one partition at a time; keeps the offset map, and which partitions cannot be compacted and why.
+
+    `uncleanable` is forgotten by `retry`: what was wrong may have been put right.
+    """
+
+    fs: Fs
+    memory_bytes: int = DEDUPE_BUFFER_BYTES
+    throttle: Callable[[int], None] = lambda _size: None
+    uncleanable: dict[TopicPartition, str] = field(default_factory=dict)
+    _offsets: OffsetMap | None = None
+
+    def due_ratio(self, log_dir: LogDir, partition: Partition, now_ms: int) -> float | None:
+        """Return how dirty a partition is if it is to be compacted, else None. Raises `ReadFault`."""
+        config = partition.log.config
+        if not config.is_compacted or not partition.has_settings or partition.name in self.uncleanable:
+            return None
+        found = partition.assess_compaction(log_dir.cleaned_up_to(partition.name), now_ms)
+        return found.dirty_ratio if found.is_due(config.min_cleanable_dirty_ratio) else None
+
+    def clean(self, log_dir: LogDir, partition: Partition, now_ms: int) -> None:
+        """Compact a partition as far as the offset map takes; a damaged one is noted as uncleanable and left alone.
+
+        Raises `ReadFault` and `WriteFault`.
+        """
+        log = partition.log
+        found = partition.assess_compaction(log_dir.cleaned_up_to(partition.name), now_ms)
+        if self._offsets is None:
+            self._offsets = OffsetMap(self.memory_bytes)
+        delay_ms = log.config.file_delete_delay_ms
+
+        def swap(cleaned: LogSegment, sources: Sequence[LogSegment]) -> None:
+            log_dir.remove_later(self._swap(partition, cleaned, sources), now_ms + delay_ms)
+
+        how = Compaction(
+            fs=self.fs, directory=partition.directory, config=log.config, swap=swap,
+            last_records=lambda: last_records(partition), throttle=self.throttle,
+        )  # fmt: skip
+        task = Round(found.first_dirty, found.first_uncleanable, now_ms)
+        try:
+            done = how.run(log.segments.all, task, self._offsets)
+        except (Uncleanable, UnsupportedFormat) as fault:
+            self.uncleanable[partition.name] = str(fault)
+            return
+        log_dir.write_cleaned(partition.name, done.next_dirty)
+
+    def _swap(self, partition: Partition, cleaned: LogSegment, sources: Sequence[LogSegment]) -> tuple[PurePath, ...]:
+        gone = swap_in(self.fs, partition.directory, cleaned, sources)
+        partition.log.segments.change(add=[cleaned], remove=sources)
+        for segment in sources:
+            segment.close_for_writing()
+        return (*gone, *mark_snapshots_deleted(self.fs, partition.directory, sources))
+
+    def retry(self) -> None:
+        """Try again what could not be compacted."""
+        self.uncleanable.clear()
+
+
+def last_records(partition: Partition) -> Mapping[int, LastRecord]:
+    """Return what the log knows of its active producers, for compaction."""
+    entries = partition.log.producers.state.entries.values()
+    return {
+        entry.producer_id: LastRecord(
+            Offset(entry.last_offset) if entry.last_offset >= 0 else None, entry.producer_epoch
+        )
+        for entry in entries
+    }

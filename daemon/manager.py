@@ -1,0 +1,274 @@
+"""LogManager: owns log directories, opens their logs, keeps their topics, and does in time what logs need done.
+
+docs/engine.md describes how it is used: the legal order of calls, the thread rule, what a crash leaves. In short,
+`open` locks and recovers; then topics, appends and reads in any order, with `run_due` about once a second; `close`
+shuts down cleanly. One thread at a time, but for reads of a log that was asked for, which may run beside it.
+Source: Apache Kafka 4.3.0, LogManager, ReplicaManager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from types import TracebackType
+from typing import Self
+
+from daemon.cleaning import Cleaner
+from daemon.log_dir import LogDir
+from daemon.opening import claim_log_dirs, open_log_dirs
+from daemon.options import ManagerOptions
+from daemon.partition import Partition
+from daemon.refusals import NoLogDir, PartitionOffline, UnknownTopic
+from daemon.schedule import Schedule
+from daemon.topics import Topic, Topics
+from storage.errors import DiskFull, EnvironmentFault, LogmendError
+from storage.fs import Fs
+from storage.log import Log
+from storage.log_types import Appended, Fetched, Isolation, Truncated
+from storage.producers import Origin
+from storage.refusals import LogUnusable
+from storage.units import Offset, TopicPartition
+
+
+class LogManager:
+    """See the module. `topics` creates, lists, alters and deletes; everything else is here."""
+
+    def __init__(self, fs: Fs, log_dirs: Sequence[LogDir], options: ManagerOptions, now_ms: int) -> None:
+        """For `open` alone."""
+        self._fs, self.log_dirs, self.options = fs, tuple(log_dirs), options
+        self.topics = Topics(fs, self.log_dirs, options, self.fenced)
+        self.cleaner = Cleaner(fs)
+        self._schedule = Schedule(self, now_ms)
+
+    @classmethod
+    def open(cls, fs: Fs, paths: Sequence[PurePath], now_ms: int, options: ManagerOptions | None = None) -> LogManager:
+        """Lock the log directories, made if they are missing; recover those not shut down cleanly; open their logs.
+
+        A directory that the disk fails on is offline from the start. Raises, with all locks released and no marker
+        gone: `LogDirInUse`, `LogDirHeld`, `LogDirStopped`, `NoLogDir`, `ConfigInvalid` for directories of different
+        brokers or a partition that lies in two, and `CorruptData` for the list of topics and for `meta.properties`.
+        """
+        options = options or ManagerOptions()
+        log_dirs = open_log_dirs(fs, paths, options, now_ms)
+        manager = cls(fs, log_dirs, options, now_ms)
+        try:
+            manager.topics.read_lists()
+            claim_log_dirs(log_dirs, now_ms)
+            manager.topics.load(now_ms)
+        except BaseException:
+            for log_dir in log_dirs:
+                log_dir.go_offline("opening was given up")
+            raise
+        manager._ensure_online()
+        return manager
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- which log
+
+    def partition(self, name: TopicPartition) -> Partition:
+        """Return an open partition; raises `UnknownTopic` and `PartitionOffline`."""
+        return self._find(name)[1]
+
+    def log(self, name: TopicPartition) -> Log:
+        """Return the log of a partition, for reading; raises as `partition` does."""
+        return self._find(name)[1].log
+
+    def partitions(self) -> Iterator[tuple[LogDir, Partition]]:
+        """Yield the open partitions of the log directories that are online, each with its own."""
+        for log_dir in self.log_dirs:
+            if log_dir.offline is None:
+                yield from ((log_dir, partition) for partition in log_dir)
+
+    def _find(self, name: TopicPartition) -> tuple[LogDir, Partition]:
+        for log_dir in self.log_dirs:
+            found = log_dir.partitions.get(name)
+            if found is not None:
+                if log_dir.offline is not None:
+                    raise PartitionOffline(name, log_dir.offline)
+                return log_dir, found
+        topic = self.topics.get(name.topic)
+        if not 0 <= name.partition < topic.partitions:
+            raise UnknownTopic(name.topic, name.partition)
+        reasons = [log_dir.offline for log_dir in self.log_dirs if log_dir.offline is not None]
+        raise PartitionOffline(name, reasons[0] if reasons else "no log directory that was opened has it")
+
+    # ---- what is done to one log
+
+    def append(
+        self,
+        name: TopicPartition,
+        batch: bytes | bytearray | memoryview,
+        now_ms: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        transaction_version: int = 0,
+    ) -> Appended | None:
+        """Append a batch as the leader; it is replicated at once, there being no follower. Durable only when flushed.
+
+        Raises as `Log.append_as_leader` does, `UnknownTopic` and `PartitionOffline`. A full disk refuses the append and
+        nothing else; any other fault of the disk takes its log directory offline.
+        """
+        log_dir, partition = self._find(name)
+        with self.fenced(log_dir):
+            done = partition.log.append_as_leader(
+                batch, leader_epoch=partition.leader_epoch, now_ms=now_ms, origin=origin,
+                transaction_version=transaction_version,
+            )  # fmt: skip
+            if done is not None:
+                partition.log.set_high_watermark(partition.log.log_end)
+                if done.rolled is not None:
+                    partition.rolled_to = done.rolled.base_offset
+        return done
+
+    def read(
+        self, name: TopicPartition, start: Offset, max_bytes: int, isolation: Isolation = Isolation.HIGH_WATERMARK
+    ) -> Fetched:
+        """Return a range of batches, as `Log.read` does; a fault of the disk takes the log directory offline."""
+        log_dir, partition = self._find(name)
+        with self.fenced(log_dir):
+            return partition.log.read(start, max_bytes, isolation=isolation)
+
+    def flush(self, name: TopicPartition, now_ms: int) -> Offset:
+        """Make a log durable; return its recovery point. A failed sync takes its log directory offline."""
+        log_dir, partition = self._find(name)
+        with self.fenced(log_dir):
+            partition.flush(now_ms)
+        return partition.log.recovery_point
+
+    def delete_records(self, name: TopicPartition, before: Offset) -> None:
+        """Let a log begin at `before`; raises `OffsetOutOfRange` above its end. Durable when this returns."""
+        log_dir, partition = self._find(name)
+        with self.fenced(log_dir):
+            if partition.log.set_log_start(before):
+                partition.epochs.save()
+                log_dir.write_log_starts()
+
+    def truncate(self, name: TopicPartition, offset: Offset, now_ms: int) -> Truncated:
+        """Cut off everything from `offset` on; the next append begins a new leader epoch, so that consumers notice."""
+        log_dir, partition = self._find(name)
+        with self.fenced(log_dir):
+            newest = max(partition.epochs.newest, partition.leader_epoch)
+            done = partition.log.truncate_to(offset, now_ms)
+            log_dir.write_recovery_points()
+            partition.start_epoch(newest + 1)
+            log_dir.remove_later(done.removed, now_ms + partition.log.config.file_delete_delay_ms)
+        return done
+
+    @contextlib.contextmanager
+    def fenced(self, log_dir: LogDir) -> Iterator[None]:
+        """Take the log directory offline if what is done in here fails for good; the error goes on its way."""
+        try:
+            yield
+        except DiskFull as fault:
+            if any(partition.is_dead for partition in log_dir):  # it was a sync
+                log_dir.go_offline(str(fault))
+            raise
+        except (EnvironmentFault, LogUnusable) as fault:
+            log_dir.go_offline(str(fault))
+            raise
+
+    # ---- schedules: each is a plain function of the time
+
+    def run_due(self, now_ms: int) -> list[LogmendError]:
+        """Do what is due by the intervals of the options; return what went wrong.
+
+        A full disk is tried again next time; whatever else the disk refused has taken its log directory offline.
+        """
+        return self._schedule.run_due(now_ms)
+
+    def flush_due(self, now_ms: int) -> list[LogmendError]:
+        """Flush logs that have rolled, or whose `flush.ms` have gone by."""
+        return self._each(lambda _, partition: partition.flush_due(now_ms))
+
+    def retain(self, now_ms: int) -> list[LogmendError]:
+        """Let go of the segments that retention does not keep."""
+
+        def one(log_dir: LogDir, partition: Partition) -> None:
+            removed = partition.retain(now_ms)
+            log_dir.remove_later(removed, now_ms + partition.log.config.file_delete_delay_ms)
+
+        return self._each(one)
+
+    def compact(self, now_ms: int) -> list[LogmendError]:
+        """Compact every partition that is due, the dirtiest first, each once."""
+        due: list[tuple[float, LogDir, Partition]] = []
+
+        def judge(log_dir: LogDir, partition: Partition) -> None:
+            ratio = self.cleaner.due_ratio(log_dir, partition, now_ms)
+            if ratio is not None:
+                due.append((ratio, log_dir, partition))
+
+        failed = self._each(judge)
+        ordered = [(d, p) for _, d, p in sorted(due, key=lambda entry: -entry[0])]
+        return failed + self._each(lambda d, p: self.cleaner.clean(d, p, now_ms), ordered)
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that were silent for too long; return their number."""
+        return sum(partition.log.expire_producers(now_ms) for _, partition in self.partitions())
+
+    def each_log_dir(self, work: Callable[[LogDir], object]) -> list[LogmendError]:
+        """Do `work` in each log directory that is online; return what went wrong."""
+        failed: list[LogmendError] = []
+        for log_dir in self.log_dirs:
+            if log_dir.offline is None:
+                try:
+                    with self.fenced(log_dir):
+                        work(log_dir)
+                except LogmendError as fault:
+                    failed.append(fault)
+        return failed
+
+    def _each(
+        self,
+        work: Callable[[LogDir, Partition], object],
+        among: Iterable[tuple[LogDir, Partition]] | None = None,
+    ) -> list[LogmendError]:
+        """Do `work` to each open partition; one that fails does not stop the others."""
+        failed: list[LogmendError] = []
+        for log_dir, partition in list(self.partitions() if among is None else among):
+            if log_dir.offline is None:
+                try:
+                    with self.fenced(log_dir):
+                        work(log_dir, partition)
+                except LogmendError as fault:
+                    failed.append(fault)
+        return failed
+
+    # ---- the end
+
+    def _ensure_online(self) -> None:
+        if all(log_dir.offline is not None for log_dir in self.log_dirs):
+            raise NoLogDir("; ".join(log_dir.offline or "" for log_dir in self.log_dirs) or "no log directory")
+
+    @property
+    def offline(self) -> Mapping[PurePath, str]:
+        """The log directories that are offline, and why."""
+        return {log_dir.path: log_dir.offline for log_dir in self.log_dirs if log_dir.offline is not None}
+
+    def close(self) -> None:
+        """Shut down cleanly: flush and close all logs, write the checkpoints, leave the marker last.
+
+        A directory in which that fails is left as after a crash, and so is one that was offline; the others are closed
+        all the same, and the first error is raised then. Harmless when closed already.
+        """
+        failed: list[LogmendError] = []
+        for log_dir in self.log_dirs:
+            if log_dir.offline is None:
+                try:
+                    log_dir.close()
+                except LogmendError as fault:
+                    failed.append(fault)
+                log_dir.offline = "closed"
+        if failed:
+            raise failed[0]
+
+
+__all__ = ["LogManager", "ManagerOptions", "Topic"]

@@ -1,0 +1,63 @@
+"""Brings one log directory, whose lock is held, into a state in which its logs can be opened."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from daemon.options import ManagerOptions
+from daemon.refusals import LogDirHeld, LogDirStopped
+from recovery.execute import Orders, execute
+from recovery.plan import LogDirPlan
+from recovery.survey import plan_log_dir
+from storage.errors import LogmendError, printable
+from storage.fs import FileKind, Fs, ReadFs
+from storage.names import FileName, FileRole, FileState, parse_file_name
+
+
+def recover_log_dir(fs: Fs, log_dir: PurePath, options: ManagerOptions, now_ms: int) -> LogDirPlan:
+    """Plan, carry out, look again; return the plan that was carried out.
+
+    Raises `LogDirHeld` and `LogDirStopped` before anything is changed, what planning and carrying out raise, and
+    `LogmendError` if the second look finds work, which is a fault of ours.
+    """
+    planned = plan_log_dir(fs, log_dir, options.recovery, options.reporter, options.jobs)
+    plan = planned.plan
+    if plan.stopped:
+        raise LogDirStopped(log_dir, _evidence(plan, "stop"), plan.status)
+    if plan.is_held:
+        raise LogDirHeld(log_dir, _evidence(plan, "hold"))
+    if plan.is_empty:
+        return plan
+    orders = Orders(plan.plan_id, now_ms, options.version)
+    execute(fs, plan, planned.content_of, orders, options.reporter)
+    again = plan_log_dir(fs, log_dir, options.recovery, options.reporter, options.jobs, planned.memory).plan
+    if not again.is_empty or again.stopped:
+        raise LogmendError(f"{printable(log_dir)}: recovered, and a second look still finds work: {again.plan_id}")
+    return plan
+
+
+def _evidence(plan: LogDirPlan, decision: str) -> str:
+    found = [verdict.finding for verdict in plan.all_verdicts() if verdict.decision == decision]
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    if not found:
+        return decision
+    path = found[0].path
+    place = path.relative_to(plan.log_dir) if path.is_relative_to(plan.log_dir) else path
+    return f"{printable(place)}: {found[0].evidence}{more}"
+
+
+def needs_a_look(fs: ReadFs, directory: PurePath) -> bool:
+    """Tell whether a partition has what a clean shutdown does not leave, but a marker does not rule out.
+
+    That is a replacement that was cut off, or a log without its index: a broker sees to those on every start.
+    """
+    names = [found for name, stat in fs.entries(directory).items()
+             if stat.kind is FileKind.FILE and (found := parse_file_name(name)) is not None]  # fmt: skip
+    if any(name.state in (FileState.CLEANED, FileState.SWAP) for name in names):
+        return True
+    live = [name for name in names if name.state is FileState.LIVE and name.is_canonical]
+    return _bases(live, FileRole.LOG) != _bases(live, FileRole.INDEX)
+
+
+def _bases(names: list[FileName], role: FileRole) -> set[int | None]:
+    return {name.base_offset for name in names if name.role is role}

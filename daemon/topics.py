@@ -1,0 +1,278 @@
+"""The topics of the open log directories: made, listed, altered and deleted.
+
+A change is written to the list of every log directory before the directories follow, so that the next opening finishes
+what a crash interrupts. Topics that are on disk but not in the list, a broker's, are served with the default settings;
+nothing of theirs is deleted or compacted by these, since nobody has said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from daemon.catalog import Catalog, TopicEntry, merge, read_catalog, write_catalog
+from daemon.log_dir import LogDir
+from daemon.options import ManagerOptions
+from daemon.partitions import ensure_new_topic_name, make_partition, place_partitions, read_topic_id
+from daemon.refusals import NoLogDir, PartitionOffline, TopicExists, UnknownTopic
+from storage.config import LogConfig
+from storage.errors import ConfigInvalid, CorruptData, EnvironmentFault
+from storage.fs import Fs
+from storage.names import DirectoryName
+from storage.refusals import LogUnusable
+from storage.units import TopicPartition
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic: its id (None: its directories do not tell), settings as given, and where its partitions are.
+
+    `partitions` is the number it was given, or by what is there. `config` are all settings in force.
+    """
+
+    name: str
+    topic_id: bytes | None
+    partitions: int
+    config: LogConfig
+    entry: TopicEntry | None = None
+    places: dict[int, PurePath] = field(default_factory=dict)
+    """Of the partitions that are there."""
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What was set for this topic, by Kafka's names."""
+        return {} if self.entry is None else self.entry.config
+
+
+class Topics:
+    """All topics; see the module. `fenced` takes a log directory offline when the disk fails on it."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        log_dirs: Sequence[LogDir],
+        options: ManagerOptions,
+        fenced: Callable[[LogDir], AbstractContextManager[None]],
+    ) -> None:
+        self._fs, self._log_dirs, self._options, self._fenced = fs, log_dirs, options, fenced
+        self._topics: dict[str, Topic] = {}
+        self._entries: Catalog = {}
+
+    def get(self, name: str) -> Topic:
+        """Return a topic; raises `UnknownTopic`."""
+        try:
+            return self._topics[name]
+        except KeyError:
+            raise UnknownTopic(name) from None
+
+    def all(self) -> list[Topic]:
+        """Return all topics in order of their names."""
+        return [topic for _, topic in sorted(self._topics.items())]
+
+    # ---- loading
+
+    def read_lists(self) -> None:
+        """Read the lists of all log directories; nothing is changed.
+
+        Raises `CorruptData` if none can be read: by the defaults, what is to be compacted would be deleted. And
+        `ConfigInvalid` for a setting.
+        """
+        found: list[Catalog] = []
+        bad: list[CorruptData] = []
+
+        def read(log_dir: LogDir) -> None:
+            try:
+                found.append(read_catalog(self._fs, log_dir.path))
+            except CorruptData as fault:
+                bad.append(fault)
+
+        self._in_each(read)
+        self._entries = merge(found)
+        if bad and not self._entries:
+            raise bad[0]
+        for entry in self._entries.values():
+            self._config(entry.config)
+
+    def load(self, now_ms: int) -> None:
+        """Finish what a crash interrupted, and open every partition. Raises `CorruptData` where no recovery looked."""
+        self._finish_deletions(now_ms)
+        self._finish_making()
+        self._in_each(lambda log_dir: self._open_all(log_dir, now_ms))
+        unfinished = [entry for entry in self._entries.values() if entry.making]
+        if unfinished:
+            self._entries |= {entry.topic: entry.changed(making={}) for entry in unfinished}
+            self._in_each(self._write_list)
+        for topic in self._topics.values():
+            topic.entry = self._entry_for(topic.name, topic.topic_id)
+
+    def _online(self) -> list[LogDir]:
+        return [log_dir for log_dir in self._log_dirs if log_dir.offline is None]
+
+    def _in_each(self, work: Callable[[LogDir], object]) -> None:
+        """Do `work` in each log directory; where the disk fails, that one goes offline alone."""
+        for log_dir in self._online():
+            try:
+                work(log_dir)
+            except (EnvironmentFault, LogUnusable) as fault:
+                log_dir.go_offline(str(fault))
+
+    def _open_all(self, log_dir: LogDir, now_ms: int) -> None:
+        for directory, topic_id in list(self._directories(log_dir)):
+            self._open(log_dir, directory, topic_id, now_ms)
+
+    def _directories(self, log_dir: LogDir) -> Iterable[tuple[DirectoryName, bytes | None]]:
+        for directory in log_dir.directories():
+            if directory.state is None:
+                yield directory, read_topic_id(self._fs, log_dir.path / directory.name)
+
+    def _finish_deletions(self, now_ms: int) -> None:
+        for entry in [entry for entry in self._entries.values() if entry.deleting]:
+
+            def delete(log_dir: LogDir, entry: TopicEntry = entry) -> None:
+                found = [(d.partition, topic_id) for d, topic_id in self._directories(log_dir)]
+                gone = [name for name, topic_id in found if name.topic == entry.topic]
+                if all(topic_id in (entry.topic_id, None) for name, topic_id in found if name.topic == entry.topic):
+                    log_dir.delete(gone, now_ms)
+
+            self._in_each(delete)
+            del self._entries[entry.topic]
+            self._in_each(self._write_list)
+
+    def _finish_making(self) -> None:
+        there: set[TopicPartition] = set()
+        self._in_each(lambda log_dir: there.update(d.partition for d in log_dir.directories() if d.state is None))
+
+        def make(log_dir: LogDir) -> None:
+            for entry in self._entries.values():
+                for number, place in entry.making.items():
+                    name = TopicPartition(entry.topic, number)
+                    # Not in another directory than was meant: it may be there already, and would lie in two.
+                    is_here = place == str(log_dir.path) or len(self._log_dirs) == 1
+                    if is_here and name not in there:
+                        make_partition(self._fs, log_dir.path, name, entry.topic_id, self._options.draw_id())
+
+        self._in_each(make)
+
+    def _entry_for(self, topic: str, topic_id: bytes | None) -> TopicEntry | None:
+        """Return the entry of a topic, None if it is about another topic of that name."""
+        entry = self._entries.get(topic)
+        return entry if entry is not None and topic_id in (entry.topic_id, None) else None
+
+    def _open(self, log_dir: LogDir, directory: DirectoryName, topic_id: bytes | None, now_ms: int) -> None:
+        name = directory.partition
+        entry = self._entry_for(name.topic, topic_id)
+        topic = self._topics.get(name.topic)
+        if topic is None:
+            config = self._config({} if entry is None else entry.config)
+            topic = Topic(name.topic, topic_id, 0 if entry is None else entry.partitions, config, entry)
+            self._topics[name.topic] = topic
+        log_dir.open_partition(directory.name, topic.config, now_ms, has_settings=topic.entry is not None)
+        topic.places[name.partition] = log_dir.path
+        topic.partitions = max(topic.partitions, name.partition + 1)
+
+    def _config(self, settings: Mapping[str, str]) -> LogConfig:
+        return LogConfig.from_properties(settings, self._options.defaults)
+
+    # ---- changing
+
+    def create(self, name: str, partitions: int, settings: Mapping[str, str], now_ms: int) -> Topic:
+        """Make a topic, durably; each partition goes where the fewest are by then.
+
+        Raises `TopicExists`, `ConfigInvalid` for a name, a number or a setting, and `WriteFault`; what is half done
+        then is finished by the next opening.
+        """
+        ensure_new_topic_name(name)
+        if name in self._topics:
+            raise TopicExists(name)
+        if partitions < 1:
+            raise ConfigInvalid(f"{partitions} partitions: one is the least")
+        config = self._config(settings)
+        before = self._entries.get(name)
+        entry = TopicEntry(
+            name, self._options.draw_id(), partitions, dict(settings), 1 if before is None else before.revision + 1
+        )
+        topic = Topic(name, entry.topic_id, partitions, config, entry)
+        self._make(topic, range(partitions), entry, now_ms)
+        self._topics[name] = topic
+        return topic
+
+    def _make(self, topic: Topic, numbers: range, entry: TopicEntry, now_ms: int) -> None:
+        places = place_partitions(numbers, self._counts())
+        entry = entry.changed(making={number: str(place) for number, place in places.items()})
+        self._write_lists([entry])
+        by_path = {log_dir.path: log_dir for log_dir in self._log_dirs}
+        for number, place in places.items():
+            name, log_dir = TopicPartition(topic.name, number), by_path[place]
+            with self._fenced(log_dir):
+                make_partition(self._fs, place, name, entry.topic_id, self._options.draw_id())
+                log_dir.open_partition(str(name), topic.config, now_ms, has_settings=True)
+            topic.places[number] = place
+        topic.entry = entry.changed(making={})
+        self._write_lists([topic.entry])
+
+    def _counts(self) -> dict[PurePath, int]:
+        counts = {log_dir.path: len(log_dir.partitions) for log_dir in self._online()}
+        if not counts:
+            raise NoLogDir("; ".join(log_dir.offline or "" for log_dir in self._log_dirs))
+        return counts
+
+    def _write_lists(self, changed: Iterable[TopicEntry]) -> None:
+        """Write the list to every log directory; one that is offline is brought up to date when it is opened again."""
+        self._entries |= {entry.topic: entry for entry in changed}
+        for log_dir in self._online():
+            with self._fenced(log_dir):
+                self._write_list(log_dir)
+
+    def _write_list(self, log_dir: LogDir) -> None:
+        write_catalog(self._fs, log_dir.path, self._entries)
+
+    def alter(
+        self,
+        name: str,
+        now_ms: int,
+        *,
+        partitions: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        unset: Iterable[str] = (),
+    ) -> Topic:
+        """Change settings, in force at once, and add partitions up to a number; durable when this returns.
+
+        Raises `UnknownTopic`, `ConfigInvalid`, and `WriteFault`.
+        """
+        topic = self.get(name)
+        if partitions is not None and partitions <= topic.partitions:
+            raise ConfigInvalid(f"topic {name} has {topic.partitions} partitions; their number can only grow")
+        wanted = {key: value for key, value in {**topic.settings, **(settings or {})}.items() if key not in {*unset}}
+        config = self._config(wanted)
+        entry = topic.entry or TopicEntry(name, topic.topic_id or self._options.draw_id(), topic.partitions)
+        entry = entry.changed(config=wanted)
+        self._write_lists([entry])
+        topic.entry, topic.config = entry, config
+        for log_dir in self._online():
+            for partition in log_dir:
+                if partition.name.topic == name:
+                    partition.log.config, partition.has_settings = config, True
+        if partitions is not None:
+            before, topic.partitions = topic.partitions, partitions
+            self._make(topic, range(before, partitions), entry.changed(partitions=partitions), now_ms)
+        return topic
+
+    def delete(self, name: str, now_ms: int) -> None:
+        """Delete a topic: its directories are put out of the way at once, and removed after the delay.
+
+        Raises `UnknownTopic`, `PartitionOffline` if one of its log directories is offline, and `WriteFault`.
+        """
+        topic = self.get(name)
+        for log_dir in self._log_dirs:
+            if log_dir.offline is not None and log_dir.path in topic.places.values():
+                number = next(n for n, place in topic.places.items() if place == log_dir.path)
+                raise PartitionOffline(TopicPartition(name, number), log_dir.offline)
+        entry = topic.entry or TopicEntry(name, topic.topic_id or self._options.draw_id(), topic.partitions)
+        self._write_lists([entry.changed(deleting=True)])
+        for log_dir in self._online():
+            with self._fenced(log_dir):
+                log_dir.delete([p.name for p in log_dir if p.name.topic == name], now_ms)
+        del self._topics[name], self._entries[name]
+        self._write_lists(())
