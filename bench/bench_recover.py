@@ -15,8 +15,8 @@ the first is not counted, the page cache is warm.
 
 Times are medians; MB are 10**6 bytes of log; `spread` is the slowest less the fastest repetition, in per cent of the
 median; `cpu` is seconds of processor time, of the whole process and for Kafka of the whole JVM meanwhile, and says more
-than the clock where others are busy. `ratio` and `-j 1` are Kafka's time by logmend's: above 1, logmend is faster. `load`
-is the machine's load average.
+than the clock where others are busy. `ratio` and `-j 1` are Kafka's time by logmend's: above 1, logmend is faster.
+`load` is the machine's load average.
 
 Usage: python bench/bench_recover.py [--mib 512] [--repeat 5] [--json FILE] [--scratch DIR]
 Without Java and Maven there is only the `bare` form, and no Kafka beside it.
@@ -248,9 +248,8 @@ def main() -> None:
     oracle = Oracle(patience_seconds=600) if shutil.which("java") and shutil.which("mvn") else None
     about = f"{asked.mib} MiB a case, {asked.repeat} repetitions, {os.cpu_count()} processors, scanner {kernel_name()}"
     print(f"{about}, CRC-32C {crc_name()}, Kafka {KAFKA if oracle else 'not here: no Java or Maven'}")
-    print(
-        f"form     batch  {'logmend: time, speed, spread':29}  {'logmend -j 1':29}  {'kafka':29}   ratio   -j 1   load"
-    )
+    columns = "".join(f" {name:36}" for name in ("  logmend: time, speed, spread, cpu", "  logmend -j 1", "  kafka"))
+    print(f"form    batch{columns} ratio  -j 1  load", flush=True)
     rows = []
     try:
         for size in SIZES:
