@@ -63,6 +63,8 @@ class Log:
         self._files = ProducerFiles(fs, directory, ())
         self._rolled: list[LogSegment] = []
         """Closed since the last flush: they got an entry that even a recovery point behind them does not cover."""
+        self._removed: list[LogSegment] = []
+        """Out of the log, but maybe not out of the hands of readers."""
         self._epoch: int | None = None
         self._end_reason: str | None = None
         self._rows: BatchRows | None = None
@@ -439,7 +441,14 @@ class Log:
     def _rename_deleted(self, segment: LogSegment) -> list[PurePath]:
         segment.rename(FileState.DELETED)
         segment.close_for_writing()
+        self._removed.append(segment)
         return [segment.path(role) for role in ROLES if segment.has_file(role)]
+
+    def close_removed(self) -> None:
+        """Let go of the segments that were taken out so far; for when their files go and nobody reads them any more."""
+        for segment in self._removed:
+            segment.close()
+        self._removed.clear()
 
     # ---- closing
 
@@ -462,6 +471,7 @@ class Log:
     def close_abruptly(self) -> None:
         """Let go of the files and nothing else, as a crash would."""
         self._end_reason = self._end_reason or "closed"
+        self.close_removed()
         for segment in self.segments:
             segment.close()
 
