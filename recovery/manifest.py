@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from storage.errors import CheckpointCorrupt, UnsupportedFormat
+from storage.units import INT64_MAX
 
 SCHEMA_VERSION: Final = 1
 SUFFIX: Final = ".logmend"
@@ -101,6 +102,9 @@ def decode(data: bytes, path: PurePath) -> Manifest:
     manifest = Manifest(items=tuple(_item(item, path) for item in items), **_checked(plain, Manifest, path))
     if len(manifest.plan_id) != _ID_LENGTH or not set(manifest.plan_id) <= set("0123456789abcdef"):
         raise CheckpointCorrupt("plan_id: twelve hex digits are needed", path=path)
+    named = PurePath(manifest.directory)
+    if not named.is_absolute() or ".." in named.parts or not _is_nameable(manifest.directory):
+        raise CheckpointCorrupt(f"directory: {manifest.directory!r:.60} is no absolute path", path=path)
     return manifest
 
 
@@ -129,7 +133,15 @@ def _item(plain: object, path: PurePath) -> Item:
 
 def is_plain_name(name: str) -> bool:
     """Tell whether `name` names a file of a directory and nothing else."""
-    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+    return name not in ("", ".", "..") and "/" not in name and _is_nameable(name)
+
+
+def _is_nameable(text: str) -> bool:
+    """Tell whether a path can hold it: bytes that are no UTF-8 stand as lone surrogates, nothing else does."""
+    try:
+        return b"\0" not in text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
 
 
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
@@ -150,6 +162,8 @@ def _checked(plain: dict[str, Any], kind: type, path: PurePath) -> dict[str, Any
         allowed = _TYPES[wanted[name]]
         if not isinstance(value, allowed) or (isinstance(value, bool) and wanted[name] != "bool"):
             raise CheckpointCorrupt(f"{name}: {value!r:.60} is not {wanted[name]}", path=path)
+        if isinstance(value, int) and not -INT64_MAX <= value <= INT64_MAX:
+            raise CheckpointCorrupt(f"{name}: no number of 64 bits", path=path)
         found[name] = value
     try:
         kind(**found, **({"items": ()} if "items" in wanted else {}))
