@@ -278,19 +278,20 @@ def _compare_indexes(
     canonical: bool,
     active: bool,
 ) -> None:
+    bad = {files.index, files.time_index}
     if not canonical:
         findings = finish_against_batches(checks, files, report.valid_size, fold, active=active)
         report.findings += findings
-        subjects = {finding.kind.subject for finding in findings}
-        if report.damage is None and not subjects & {Subject.INDEX, Subject.PADDING}:
+        if report.damage is None:
+            bad = {f.path for f in findings if f.kind.subject in (Subject.INDEX, Subject.PADDING)}
+        if not bad:
             return
     comparison = compare_with_canonical(
         fs, files, fold, options, active=active, cut=report.damage is not None or not canonical
     )
-    if canonical:
-        report.findings += comparison.findings
-    report.trims = comparison.trims
-    for path, data in comparison.contents.items():
+    report.findings += [f for f in comparison.findings if canonical or f.kind is Damage.INDEX_OVERFULL]
+    report.trims = {path: size for path, size in comparison.trims.items() if path in bad}
+    for path, data in ((path, data) for path, data in comparison.contents.items() if path in bad):
         report.wanted[path] = Wanted(len(data), hashlib.sha256(data).hexdigest())
         if options.room.take(len(data)):
             report.contents[path] = data
