@@ -113,6 +113,8 @@ class Survey:
             next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
             report = check_segment(self.fs, files, next_base, self.scan_options, reader)
             self.shallow[files.base_offset] = report
+            # Also where the whole of it is read next, maybe without an error: a disk that failed once is not believed.
+            self.findings += [f for f in report.findings if f.kind in (Damage.READ_ERROR, Damage.VANISHED)]
             if self._needs_scan(report):
                 wanted.add(number)
         self._choose_producer_start(wanted)
