@@ -12,11 +12,16 @@ from typing import Any
 
 import pytest
 from interop.kafka_lab import Oracle
-from interop.scripted_log import CODECS, Script
-from support.cleaning import compact
+from interop.scripted_log import CODECS, NOW, Script
+from support.batches import TRANSACTIONAL, batch_v2, marker, record
+from support.cleaning import compact, write_log
 
+from storage.batch import TimestampType
 from storage.compaction import Round
+from storage.compression import Codec
 from storage.config import LogConfig
+from storage.fs import OsFs
+from storage.legacy import Message, encode_message, encode_wrapper
 from storage.units import Offset
 
 SCRIPTS = int(os.environ.get("LOGMEND_COMPACTION_SCRIPTS", "40"))
@@ -56,7 +61,7 @@ def clean_both(script: Script, theirs: Path, ours: Path, bases: list[int], first
     rng = script.rng
     uncleanable = bases[-1] if rng.random() < 0.7 else rng.choice(bases)
     uncleanable = max(uncleanable, min(base for base in bases if base >= first_dirty))
-    # Kafka fills its map wrongly where it goes on inside of a segment with an aborted transaction: see the last test.
+    # Kafka fills its map wrongly where it goes on in a segment with an aborted transaction: see the last test below.
     map_bytes = 1 << 16 if script.has_transactions else rng.choice((1 << 16, 24 * 8, 24 * 30))
     script.oracle(op="now", ms=script.now)
     script.open(theirs)
@@ -92,3 +97,74 @@ def test_compaction_leaves_what_kafkas_leaves(seed: int, tmp_path: Path, oracle:
         shutil.rmtree(script.directory)
         shutil.copytree(ours, script.directory)  # Kafka goes on with what we wrote
         script.now += script.rng.choice((1, 1500, 100_000))
+
+
+def written_log(directory: Path, *segments: list[bytes]) -> Path:
+    directory.mkdir(parents=True)
+    config = LogConfig.from_properties(PLAIN)
+    write_log(OsFs(), directory, segments, config)
+    return directory
+
+
+PLAIN = {"index.interval.bytes": "0", "segment.index.bytes": "4096", "delete.retention.ms": "1000"}
+
+
+def both(oracle: Oracle, ours: Path, first_dirty: int, uncleanable: int, *, clean: bool = True) -> Path:
+    """Clean a directory, and let Kafka clean a copy of it; return the copy."""
+    theirs = ours.with_name("theirs-0")
+    shutil.copytree(ours, theirs)
+    log = str(theirs)
+    oracle(op="now", ms=NOW)
+    oracle(op="open", log=log, dir=theirs, clean=clean, config=PLAIN, recovery_point=uncleanable)
+    oracle(op="clean", log=log, first_dirty=first_dirty, uncleanable=uncleanable)
+    oracle(op="close", log=log)
+    compact(ours, LogConfig.from_properties(PLAIN), Round(Offset(first_dirty), Offset(uncleanable), NOW))
+    return theirs
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_older_formats_become_what_kafka_makes_of_them(magic: int, tmp_path: Path, oracle: Oracle) -> None:
+    def messages(first: int, *keys: bytes | None) -> list[Message]:
+        kind = TimestampType.LOG_APPEND if magic and first == 8 else TimestampType.CREATE
+        return [
+            Message(first + n, NOW - 50 + n if magic else -1, kind, key, None if key == b"gone" else b"v%d" % n)
+            for n, key in enumerate(keys)
+        ]
+
+    segment = [
+        encode_message(messages(0, b"a")[0], magic=magic),
+        encode_message(messages(1, b"gone")[0], magic=magic),
+        *(
+            encode_wrapper(messages(2 * codec, b"a", b"k%d" % codec), magic=magic, codec=codec)
+            for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+        ),
+        encode_wrapper(messages(8, b"b", b"gone"), magic=magic, codec=Codec.GZIP),
+        encode_wrapper(messages(10, b"b", None, b"c"), magic=magic, codec=Codec.GZIP),
+        encode_message(messages(13, b"last")[0], magic=magic),
+    ]
+    ours = written_log(tmp_path / "ours-0", segment)
+    theirs = both(oracle, ours, 0, 14)
+    name = f"{0:020d}.log"
+    assert len(shown(oracle, ours / name)) >= 4
+    assert shown(oracle, ours / name) == shown(oracle, theirs / name)
+
+
+def test_kafka_takes_data_for_aborted_where_it_goes_on_behind_the_marker_and_we_do_not(
+    tmp_path: Path, oracle: Oracle
+) -> None:
+    def data(offset: int, sequence: int, key: bytes) -> bytes:
+        return batch_v2(
+            offset, [record(key=key)], producer_id=7, producer_epoch=0, base_sequence=sequence, attributes=TRANSACTIONAL
+        )
+
+    segment = [
+        data(0, 0, b"a"),
+        marker(1, 7, commit=False),
+        batch_v2(2, [record(key=b"b", value=b"old")]),
+        data(3, 1, b"b"),
+        marker(4, 7, commit=True),
+    ]
+    ours = written_log(tmp_path / "ours-0", segment, [batch_v2(5, [record(key=b"z")])])
+    theirs = both(oracle, ours, 3, 6)
+    offsets = [[r["offset"] for b in shown(oracle, d / f"{0:020d}.log") for r in b["records"]] for d in (ours, theirs)]
+    assert offsets == [[1, 3, 4, 5], [1, 2, 3, 4, 5]]
