@@ -27,9 +27,10 @@ from recovery.plan import (
     SplitLog,
     TruncateTo,
 )
+from recovery.snapshots import find_difference
 from recovery.split import find_pieces, scan_piece
 from recovery.verify import SegmentFiles, SegmentReport, scan_segment
-from storage.errors import CorruptData, ReadFault
+from storage.errors import CorruptData, ReadFault, UnsupportedFormat
 from storage.fs import read_all
 from storage.log_reader import LogReader
 from storage.names import FileRole, segment_file_name, snapshot_file_name
@@ -55,6 +56,10 @@ def plan_partition(survey: Survey, reports: Mapping[int, SegmentReport], reader:
     planner = _Planner(survey, reader, {**survey.shallow, **reports})
     try:
         return planner.run()
+    except UnsupportedFormat as error:
+        planner.verdicts = []
+        planner.judge(Finding(Damage.UNSUPPORTED, error.path or survey.directory, error.reason))
+        return planner.without_actions()
     except ReadFault as fault:
         planner.verdicts = []
         planner.judge(Finding(Damage.READ_ERROR, fault.path, str(fault)))
@@ -367,17 +372,10 @@ class _Planner(Draft):
                 evidence = "the producer state at this offset is not there"
                 self.differing[offset] = Finding(Damage.SNAPSHOT_MISSING, path, evidence)
             return in_scope
-        path = survey.directory / name
-        try:
-            found = decode_snapshot(read_all(survey.fs, path, SMALL_FILE_LIMIT), Offset(offset))
-        except CorruptData as error:
-            self.differing[offset] = Finding(Damage.SNAPSHOT_CORRUPT, path, error.reason)
-            return True
-        if _is_valid(found, state, self.log_start()):
-            return False
-        evidence = f"{len(found.entries)} producers there, {len(state.entries)} from the log, and they differ"
-        self.differing[offset] = Finding(Damage.SNAPSHOT_DIFFERS, path, evidence)
-        return True
+        finding = find_difference(survey.fs, survey.directory / name, offset, state, self.log_start())
+        if finding is not None:
+            self.differing[offset] = finding
+        return finding is not None
 
     def set_stale_snapshots_aside(self, side: SideFiles) -> None:
         """Set aside what a broker's recovery deletes: snapshots that belong to no segment, or lie outside the log."""
@@ -483,17 +481,3 @@ class _Planner(Draft):
 
     def scanned_bytes(self) -> int:
         return sum(report.scanned_bytes for report in self.reports.values())
-
-
-def _is_valid(found: ProducerState, ours: ProducerState, log_start: int) -> bool:
-    """Tell whether a snapshot agrees with the log, though it may know more or less than the log tells.
-
-    A running broker forgets producers that were silent for long, and it remembers some whose records are gone.
-    """
-    fewer = (ours.entries[p] for p in ours.entries.keys() - found.entries.keys())
-    more = (found.entries[p] for p in found.entries.keys() - ours.entries.keys())
-    return (
-        all(found.entries[p] == ours.entries[p] for p in found.entries.keys() & ours.entries.keys())
-        and all(entry.txn_first_offset < 0 for entry in fewer)
-        and all(entry.txn_first_offset < 0 and entry.last_offset < log_start for entry in more)
-    )

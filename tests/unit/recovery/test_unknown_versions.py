@@ -1,0 +1,25 @@
+"""What a newer broker may have written is never taken for damage."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from golden import golden
+from support.recovering import options_of, plan, tree
+
+from storage.errors import ExitStatus
+from storage.scan import crc32c
+
+
+def test_a_snapshot_of_an_unknown_version_stops_the_whole_log_directory(tmp_path: Path) -> None:
+    partitions = golden.unpack("two-disks", tmp_path)
+    partition = partitions["0/data/events-5"]
+    end = partition / "00000000000000002951.snapshot"
+    body = struct.pack(">i", 0)
+    end.write_bytes(struct.pack(">hI", 2, crc32c(memoryview(body))) + body)
+    before = tree(tmp_path)
+    found = plan(partition.parent, options_of(golden.expected("two-disks")["config"]))
+    assert (found.stopped, found.is_empty, found.status) == (True, True, ExitStatus.UNSUPPORTED)
+    assert [f.path for f in found.findings if f.kind.value == "unsupported"] == [end]
+    assert tree(tmp_path) == before
