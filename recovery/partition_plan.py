@@ -27,7 +27,7 @@ from recovery.plan import (
     SplitLog,
     TruncateTo,
 )
-from recovery.snapshots import find_difference
+from recovery.snapshots import find_difference, refuse_unknown_version
 from recovery.split import find_pieces, scan_piece
 from recovery.verify import SegmentFiles, SegmentReport, scan_segment
 from storage.errors import CorruptData, ReadFault, UnsupportedFormat
@@ -356,6 +356,7 @@ class _Planner(Draft):
         found = b"" if stat is None else load_checked(self.survey.fs, files.txn_index, min(stat.size, SMALL_FILE_LIMIT))
         if found == wanted:
             return
+        refuse_unknown_version(found, files.txn_index)
         if not self.is_judged(files.txn_index):
             evidence = f"{len(found)} bytes there, {len(wanted)} from the markers in the log"
             self.judge(Finding(Damage.TXN_INDEX_DIFFERS, files.txn_index, evidence))

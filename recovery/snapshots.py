@@ -1,4 +1,4 @@
-"""Holds a producer snapshot on the disk against the state that the log gives."""
+"""Holds the files of producers and transactions on the disk against what the log gives."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ from pathlib import PurePath
 from typing import Final
 
 from recovery.findings import Damage, Finding
-from storage.errors import SnapshotCorrupt, UnsupportedFormat
+from storage.errors import IndexCorrupt, SnapshotCorrupt, UnsupportedFormat
 from storage.fs import ReadFs, read_all
 from storage.producer_state import ProducerState, decode_snapshot
+from storage.txn_index import decode_txn_index
 from storage.units import Offset
 
 _LIMIT: Final = 64 << 20
+
+
+def refuse_unknown_version(data: bytes, path: PurePath) -> None:
+    """Raise `UnsupportedFormat`, with the path, for a `.txnindex` that a newer broker may have written."""
+    try:
+        decode_txn_index(data)
+    except UnsupportedFormat as error:
+        raise UnsupportedFormat(error.reason, path=path) from None
+    except IndexCorrupt:
+        return  # rot, which is rebuilt
 
 
 def find_difference(fs: ReadFs, path: PurePath, offset: int, state: ProducerState, log_start: int) -> Finding | None:

@@ -23,3 +23,13 @@ def test_a_snapshot_of_an_unknown_version_stops_the_whole_log_directory(tmp_path
     assert (found.stopped, found.is_empty, found.status) == (True, True, ExitStatus.UNSUPPORTED)
     assert [f.path for f in found.findings if f.kind.value == "unsupported"] == [end]
     assert tree(tmp_path) == before
+
+
+def test_a_transaction_index_of_an_unknown_version_stops_it_as_well(tmp_path: Path) -> None:
+    partitions = golden.unpack("transactions", tmp_path)
+    partition = partitions["0/data/payments-0"]
+    index = partition / "00000000000000000746.txnindex"
+    index.write_bytes(b"".join(struct.pack(">hqqqq", 1, 5, at, at + 1, at + 2) for at in (750, 760)))
+    found = plan(partition.parent, options_of(golden.expected("transactions")["config"]))
+    assert (found.stopped, found.is_empty, found.status) == (True, True, ExitStatus.UNSUPPORTED)
+    assert [f.path for f in found.findings if f.kind.value == "unsupported"] == [index]
