@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import Final
 
 from cli.advice import next_step
 from cli.console import Console
@@ -20,6 +21,9 @@ from recovery.report import Outcome, command
 from recovery.survey import Planned
 from storage.errors import ConfigInvalid, ExitStatus, FileVanished, LogmendError, printable
 from storage.fs import FileKind, Fs, OsFs, lock_log_dir
+
+_APPLY_THREADS: Final = 8
+"""Partitions that are worked on at a time; they mostly wait for syncs, so that is no matter of processors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping) -
         from recovery.execute import Orders, execute  # noqa: PLC0415 (most runs find nothing to carry out)
 
         orders = Orders(plan.plan_id, time.time_ns() // 1_000_000, version(), keeping.directory, keeping.discard)
-        done = execute(fs, plan, made.content_of, orders, work.reporter)
+        done = execute(fs, plan, made.content_of, orders, work.reporter, threads=_APPLY_THREADS)
     except LogmendError as error:
         return failure(path, error, plan)
     except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)

@@ -22,6 +22,7 @@ from recovery.plan import (
     Piece,
     Precondition,
     Quarantine,
+    RecoveryPlan,
     Rename,
     ReplaceFile,
     SetAside,
@@ -29,7 +30,7 @@ from recovery.plan import (
     TruncateTo,
 )
 from storage.errors import FileVanished, NoRoom, PlanStale
-from storage.fs import FileKind, FileStat, Fs, ReadFs, temporary_name
+from storage.fs import FileKind, FileStat, Fs, ReadFs, WriteFile, sync_all, temporary_name
 from storage.names import FileRole, segment_file_name
 from storage.units import Offset
 
@@ -38,6 +39,9 @@ _MANIFEST_ROOM: Final = 16 << 10
 _CLEANED: Final = ".cleaned"
 _SWAP: Final = ".swap"
 _IN_PLACE: Final = (".index", ".timeindex")
+_AT_ONCE: Final = 64
+"""Files that are written before they are synced together."""
+_LOOK_UP_SECONDS: Final = 0.1
 
 
 class Applying(Protocol):
@@ -74,12 +78,15 @@ Contents = Callable[[PurePath], bytes]
 """Gives what is to be written to a path; called once for each, right before it is written."""
 
 
-def execute(fs: Fs, plan: LogDirPlan, contents: Contents, orders: Orders, reporter: Applying) -> Executed:
+def execute(
+    fs: Fs, plan: LogDirPlan, contents: Contents, orders: Orders, reporter: Applying, *, threads: int = 1
+) -> Executed:
     """Carry out `plan`, whose log directory the caller has locked.
 
     Raises `PlanStale` before the first effect if a file is no longer as it was examined, `NoRoom` before the first
     effect if what must be kept cannot be, and `WriteFault` from whatever call fails; the directory is then as after a
-    crash, and a new plan finishes the work.
+    crash, and a new plan finishes the work. With several `threads`, as many partitions are worked on at a time: they
+    are independent, and most of the time goes by waiting for syncs.
     """
     check_preconditions(fs, plan.preconditions)
     for partition in plan.partitions:
@@ -89,15 +96,45 @@ def execute(fs: Fs, plan: LogDirPlan, contents: Contents, orders: Orders, report
     root = _Directory(fs, plan.log_dir, "", contents, orders, reporter, done, in_place=in_place)
     root.keep((*plan.before, *plan.after))
     root.change(plan.before)
-    for partition in plan.partitions:
-        if partition.actions:
-            worker = _Directory(
-                fs, partition.directory, partition.partition, contents, orders, reporter, done, in_place=in_place
-            )
-            worker.keep(partition.actions)
-            worker.change(partition.actions)
+
+    def work(partition: RecoveryPlan) -> Executed:
+        part = Executed(orders.plan_id)
+        worker = _Directory(
+            fs, partition.directory, partition.partition, contents, orders, reporter, part, in_place=in_place
+        )
+        worker.keep(partition.actions)
+        worker.change(partition.actions)
+        return part
+
+    for part in _each(work, [partition for partition in plan.partitions if partition.actions], threads):
+        done.actions += part.actions
+        done.kept_bytes += part.kept_bytes
+        done.manifests += part.manifests
     root.change(plan.after)
     return done
+
+
+def _each(
+    work: Callable[[RecoveryPlan], Executed], partitions: Sequence[RecoveryPlan], threads: int
+) -> Iterable[Executed]:
+    """Do the work on each partition; what fails first is raised once all that was begun has ended."""
+    if threads < 2 or len(partitions) < 2:
+        return map(work, partitions)
+    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait  # noqa: PLC0415 (for many partitions)
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="apply") as pool:
+        futures = [pool.submit(work, partition) for partition in partitions]
+        try:
+            # Looked up now and then: a signal that was delivered to another thread does not wake this one.
+            while (found := wait(futures, _LOOK_UP_SECONDS, FIRST_EXCEPTION)).not_done:
+                if any(future.exception() is not None for future in found.done):
+                    break
+        finally:
+            pool.shutdown(cancel_futures=True)
+    for future in futures:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            raise error
+    return [future.result() for future in futures]
 
 
 def check_preconditions(fs: ReadFs, preconditions: Iterable[Precondition]) -> None:
@@ -316,8 +353,8 @@ class _Directory:
             self._fs.sync_dir(self._directory)
         for split in splits:
             self._move_pieces(split, _SWAP, "")
-        for replace in replaced:
-            self._replace(replace, self._contents(replace.path))
+        for first in range(0, len(replaced), _AT_ONCE):
+            self._replace(replaced[first : first + _AT_ONCE])
         if replaced:
             self._fs.sync_dir(self._directory)
 
@@ -351,20 +388,34 @@ class _Directory:
         self._fs.rename(temporary, action.path)
         self._fs.sync_dir(self._directory)
 
-    def _replace(self, action: ReplaceFile, data: bytes) -> None:
-        self._report(action)
-        if len(data) != action.size or hashlib.sha256(data).hexdigest() != action.sha256:
-            raise PlanStale(action.path, "what is derived from the log for it has changed")
-        if self._reuses_space(action):
-            # A prefix of an index is a valid index, so a crash in the middle leaves nothing that misleads a broker.
-            self._fs.truncate(action.path, 0)
-            with self._fs.open_append(action.path) as file:
-                file.append(data)
-                file.sync()
-            return
+    def _replace(self, actions: Sequence[ReplaceFile]) -> None:
+        """Write all, sync all, then give each its name, in their order."""
+        renamed = []
+        with contextlib.ExitStack() as opened:
+            files: list[WriteFile] = []
+            for action in actions:
+                self._report(action)
+                data = self._contents(action.path)
+                if len(data) != action.size or hashlib.sha256(data).hexdigest() != action.sha256:
+                    raise PlanStale(action.path, "what is derived from the log for it has changed")
+                if self._reuses_space(action):
+                    # A prefix of an index is a valid index, so a crash in the middle misleads no broker.
+                    self._fs.truncate(action.path, 0)
+                    file = opened.enter_context(self._fs.open_append(action.path))
+                else:
+                    file = opened.enter_context(self._create_beside(action))
+                    renamed.append(action.path)
+                if data:
+                    file.append(data)
+                files.append(file)
+            sync_all(files)
+        for path in renamed:
+            self._fs.rename(temporary_name(path), path)
+
+    def _create_beside(self, action: ReplaceFile) -> WriteFile:
+        self._drop(temporary_name(action.path))
         like = self._fs.stat(action.path) if action.replaces else self._model()
-        self._write_new(temporary_name(action.path), [data] if data else [], like, private=False)
-        self._fs.rename(temporary_name(action.path), action.path)
+        return self._fs.create(temporary_name(action.path), like)
 
     def _model(self) -> FileStat:
         """Return owner and mode for a file that was not there: those of the first plain file beside it."""

@@ -1,6 +1,6 @@
 """Surveys a log directory and plans its recovery: every partition, then what lies at the top.
 
-The only concurrency is here: segments are scanned by a pool of threads (the kernel releases the interpreter), and the
+Segments are scanned by a pool of threads (the kernel releases the interpreter), and the
 plan does not depend on their number or order. Reads only.
 """
 

@@ -19,7 +19,7 @@ import os
 import stat as stat_bits
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import PurePath
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias, cast
@@ -29,6 +29,7 @@ from storage.errors import DiskFull, EnvironmentFault, FileVanished, LogDirInUse
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _GONE: Final = (errno.ENOENT, errno.ESTALE)
 _LOCK_NAME: Final = ".lock"
+_SYNC_THREADS: Final = 16
 # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes. It means nothing for a plain file.
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FLOCK: Final = struct.Struct("@hhqqi0q")  # flock of fcntl(2): type, whence, start, length, process; padded at its end
@@ -157,6 +158,22 @@ def read_all(fs: ReadFs, path: PurePath, limit: int) -> bytes:
             if filled < len(buffer):
                 return bytes(buffer[:filled])
             buffer.extend(bytes(min(len(buffer), limit + 1 - filled)))
+
+
+def sync_all(files: Sequence[WriteFile]) -> None:
+    """Make several files durable, side by side where they are real: a disk does many syncs in the time of a few.
+
+    Raises the first fault once none of them is under way any more.
+    """
+    if len(files) < 2 or not all(isinstance(file, _OsWriteFile) for file in files):
+        for file in files:
+            file.sync()
+        return
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (brings logging: 5 ms for whoever writes nothing)
+
+    with ThreadPoolExecutor(min(len(files), _SYNC_THREADS), thread_name_prefix="sync") as pool:
+        for done in [pool.submit(file.sync) for file in files]:
+            done.result()
 
 
 def temporary_name(path: PurePath) -> PurePath:
