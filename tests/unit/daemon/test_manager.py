@@ -6,7 +6,7 @@ import errno
 from pathlib import PurePath
 
 import pytest
-from support.engine import NOW, P0, SMALL, A, B, FailingFs, append, batch, open_manager, options, records, values
+from support.managers import NOW, P0, SMALL, A, B, FailingFs, append, batch, open_manager, options, records, values
 from support.memory_fs import MemoryFs
 
 from checkpoint.leader_epoch import decode_epochs

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.engine import NOW, P0, SMALL, A, B, append, open_manager, values
+from support.managers import NOW, P0, SMALL, A, B, append, open_manager, values
 from support.memory_fs import Crashed, MemoryFs
 
 from checkpoint.offsets import LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets
