@@ -117,13 +117,13 @@ class Survey:
             self.findings += [f for f in report.findings if f.kind in (Damage.READ_ERROR, Damage.VANISHED)]
             if self._needs_scan(report):
                 wanted.add(number)
+        if self.options.depth != Depth.QUICK.value or self._epochs_are_lost():
+            wanted |= set(range(len(segments)))
         self._choose_producer_start(wanted)
         if self.points.metadata and self.options.depth != Depth.QUICK.value:
             from recovery.metadata_snapshots import check_metadata_snapshots  # noqa: PLC0415 (one partition in all has any)
 
             self.findings += check_metadata_snapshots(self.fs, self.inventory)
-        if self.options.depth != Depth.QUICK.value or self._epochs_are_lost():
-            wanted |= set(range(len(segments)))
         last = len(segments) - 1
         self.jobs = [Job(segments[n], canonical=n >= self.scope, active=n == last) for n in sorted(wanted)]
 
@@ -188,6 +188,8 @@ class Survey:
         """Find the newest sound snapshot at or below the first segment that must be replayed; add what lies between."""
         segments = self.resolved.segments
         self.derive_from = min([self.scope, *self._with_bad_txn_index()], default=self.scope)
+        if self.options.accept_loss:  # then the log may be cut in any segment that is read, and end with its producers
+            self.derive_from = min([self.derive_from, *wanted])
         if self.points.clean and self.derive_from == len(segments) and segments:
             self.derive_from = self._replay_after_clean_stop()
         if self.derive_from >= len(segments):

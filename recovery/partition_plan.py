@@ -149,6 +149,7 @@ class _Planner(Draft):
             elif decision is Decision.CUT:
                 self.cut(report, finding)
                 if not contiguous:
+                    self.scope = min(self.scope, number)  # a broker will scan what is the last segment now
                     self.set_later_aside(later, files)
                     return
 
