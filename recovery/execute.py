@@ -9,6 +9,7 @@ files come after the log they are derived from.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from recovery.plan import (
     SplitLog,
     TruncateTo,
 )
-from storage.errors import FileVanished, NoRoom, PlanStale
+from storage.errors import FileVanished, NoRoom, PlanStale, WriteFault
 from storage.fs import FileKind, FileStat, Fs, ReadFs, WriteFile, sync_all, temporary_name
 from storage.names import FileRole, segment_file_name
 from storage.units import Offset
@@ -94,6 +95,8 @@ def execute(
     in_place = check_room(fs, plan, orders)
     done = Executed(orders.plan_id)
     root = _Directory(fs, plan.log_dir, "", contents, orders, reporter, done, in_place=in_place)
+    if orders.quarantine_dir is not None and not plan.is_empty:
+        _make_place(fs, orders.quarantine_dir / orders.plan_id)
     root.keep((*plan.before, *plan.after))
     root.change(plan.before)
 
@@ -171,6 +174,19 @@ def check_room(fs: ReadFs, plan: LogDirPlan, orders: Orders) -> bool:
     return derived + (evidence if keep_at is None else 0) > free
 
 
+def _make_place(fs: Fs, path: PurePath) -> None:
+    """Make a directory for copies below the operator's, where it is missing; a link is refused, whoever planted it."""
+    try:
+        found = fs.stat(path)
+    except FileVanished:
+        fs.make_dir(path)
+    else:
+        if found.kind is not FileKind.DIRECTORY:
+            raise WriteFault("keeping copies in it", path, OSError(errno.ENOTDIR, "no directory"))
+    # Also of one that was there: who made it may have died before this, and then it would go with the power.
+    fs.sync_dir(path.parent)
+
+
 class _Directory:
     """Carries out the actions of one directory."""
 
@@ -199,8 +215,8 @@ class _Directory:
         if not actions:
             return
         elsewhere = self._keep_at != self._directory
-        if elsewhere:
-            self._make_dirs(self._keep_at)
+        if self._orders.quarantine_dir is not None:
+            _make_place(self._fs, self._keep_at)
         items = [item for action in actions for item in self._kept(action, elsewhere=elsewhere)]
         manifest = Manifest(
             self._orders.plan_id, str(self._directory), self._orders.created_ms, self._orders.version, tuple(items)
@@ -215,19 +231,6 @@ class _Directory:
         self._fs.sync_dir(self._keep_at)
         if elsewhere:
             self._fs.sync_dir(self._directory)
-
-    def _make_dirs(self, directory: PurePath) -> None:
-        missing = []
-        while True:
-            try:
-                self._fs.stat(directory)
-                break
-            except FileVanished:
-                missing.append(directory)
-                directory = directory.parent
-        for path in reversed(missing):
-            self._fs.make_dir(path)
-            self._fs.sync_dir(path.parent)
 
     def _kept(self, action: Action, *, elsewhere: bool) -> list[Item]:
         plan_id, name = self._orders.plan_id, action.path.name
