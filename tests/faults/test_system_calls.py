@@ -47,11 +47,10 @@ LOOKS = {
     "statfs": ("EIO",),
     "fcntl": ("EIO", "ENOLCK"),
 }
-_CHANGING = (
-    ["write", "ftruncate", "fsync", "rename", "linkat", "link"]
-    + ["unlink", "utimensat", "fchown", "fchmod", "mkdir", "close"]
-)  # fmt: skip
-CHANGES = dict.fromkeys(_CHANGING, ERRORS)
+CHANGES = {
+    **dict.fromkeys(("write", "ftruncate", "fsync", "rename", "linkat", "link", "unlink", "mkdir"), ERRORS),
+    **dict.fromkeys(("utimensat", "fchown", "fchmod", "close"), ERRORS),
+}
 CALLS = LOOKS | CHANGES
 
 
@@ -128,6 +127,7 @@ def faults(counts: Counter[str], errors: Mapping[str, tuple[str, ...]], *, forev
 def chosen(scene: Scene, errors: Mapping[str, tuple[str, ...]], *, forever: bool = False) -> list[Fault]:
     """Return one fault of each kind of call, others for each scene; every one with LOGMEND_FAULTS=all."""
     everything = list(faults(counted(scene), errors, forever=forever))
+    print(f"{len(everything)} faults are possible")
     if EVERYTHING:
         return everything
     rng = random.Random(f"{sorted(scene.before)}{forever}{errors}")
