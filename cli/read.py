@@ -28,6 +28,7 @@ from storage.fs import FileKind, OsFs, ReadFs, ReadOnlyFs
 from storage.log_types import Fetched, TimestampOffset
 from storage.names import parse_directory_name
 from storage.record import Record, records_of
+from storage.refusals import OffsetOutOfRange
 from storage.units import INT64_MAX, Offset, TopicPartition
 
 _READ_BYTES: Final = 1 << 20
@@ -119,8 +120,12 @@ def _read_views(arguments: argparse.Namespace, console: Console, environment: Ma
     found = find_partitions(fs, paths_of(fs, settings_of(arguments, environment)), arguments.topic)
     if not found:
         raise UnknownTopic(arguments.topic)
-    logs = [(TopicPartition(arguments.topic, n), LogView(fs, found[n])) for n in _numbers(arguments, sorted(found))]
-    _Reading(arguments, console, logs).run()
+    with contextlib.ExitStack() as views:
+        logs = [
+            (TopicPartition(arguments.topic, n), views.enter_context(contextlib.closing(LogView(fs, found[n]))))
+            for n in _numbers(arguments, sorted(found))
+        ]
+        _Reading(arguments, console, logs).run()
     return ExitStatus.CLEAN
 
 
@@ -191,10 +196,17 @@ class _Reading:
 
 
 def first_offset(log: Readable, start: From) -> Offset:
-    """Return where reading begins; for a time that all records are older than, the end of the log."""
+    """Return where reading begins; for a time that all records are older than, the end of the log.
+
+    Raises `OffsetOutOfRange` for an offset that is no more, or not yet, in the log.
+    """
     if start.is_latest:
         return log.log_end
     if start.offset is not None:
+        if not log.log_start <= start.offset <= log.log_end:
+            raise OffsetOutOfRange(
+                f"offset {start.offset}; the log has those from {log.log_start} up to below {log.log_end}"
+            )
         return Offset(start.offset)
     if start.timestamp is None:
         return log.log_start

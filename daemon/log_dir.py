@@ -204,6 +204,9 @@ class LogDir:
     def remove_due(self, now_ms: int) -> int:
         """Remove what has waited long enough; return how many files and directories."""
         due = [path for due_ms, path in self._waiting if due_ms <= now_ms]
+        if due:
+            for partition in self:
+                partition.log.close_removed()
         self._waiting = [entry for entry in self._waiting if entry[0] > now_ms]
         for path in due:
             if path.parent == self.path:
