@@ -16,7 +16,7 @@ from cli.targets import absolute, find_target
 from cli.version import version
 from recovery.manifest import Item
 from recovery.plan import to_plain
-from recovery.quarantine import Kept, Unreadable, expire, find_kept, restore
+from recovery.quarantine import Kept, Unreadable, expire, find_kept, find_orphans, restore
 from recovery.report import command, count, document, full_size, rows_text, worst
 from storage.errors import ConfigInvalid, ExitStatus, printable
 from storage.fs import OsFs, ReadOnlyFs, lock_log_dir
@@ -58,7 +58,10 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     if not named:
         raise ConfigInvalid("no log directory: name one, or give --server-properties FILE, or set log_dirs")
     places = list(dict.fromkeys(absolute(name) for name in named))
-    found = _chosen(Found(*find_kept(ReadOnlyFs(OsFs()), places)), arguments)
+    fs = ReadOnlyFs(OsFs())
+    kept, bad = find_kept(fs, places)
+    orphans = find_orphans(fs, places, kept) if arguments.step == "list" else []
+    found = _chosen(Found(kept, [*bad, *orphans]), arguments)
     for unreadable in found.bad:
         console.complain(f"{printable(unreadable.path)}: {printable(unreadable.reason)}")
     status = _STEPS[arguments.step][1](found, arguments, console)

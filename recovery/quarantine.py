@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
-from recovery.manifest import MANIFEST_LIMIT, MANIFEST_SUFFIX, Item, Manifest, decode
+from recovery.manifest import MANIFEST_LIMIT, MANIFEST_SUFFIX, SUFFIX, Item, Manifest, decode
 from storage.errors import CheckpointCorrupt, CorruptData, FileVanished, PlanStale
 from storage.fs import FileKind, Fs, ReadFs, read_all, temporary_name
 
@@ -55,6 +55,18 @@ def find_kept(fs: ReadFs, directories: Iterable[PurePath]) -> tuple[list[Kept], 
             except CorruptData as error:
                 bad.append(Unreadable(path, error.reason))
     return sorted(kept, key=lambda k: (k.manifest.created_ms, k.manifest.plan_id, str(k.place))), bad
+
+
+def find_orphans(fs: ReadFs, directories: Iterable[PurePath], kept: Iterable[Kept]) -> list[Unreadable]:
+    """Return the copies that no manifest lists: a recovery died while it made them, before it changed anything."""
+    listed = {place / item.kept for one in kept for item in one.manifest.items for place in (one.place, one.directory)}
+    reason = "a copy that no manifest lists: the recovery that made it died before it changed anything; it may go"
+    return [
+        Unreadable(place / name, reason)
+        for place in _places(fs, directories)
+        for name, stat in fs.entries(place).items()
+        if stat.kind is FileKind.FILE and name.endswith(SUFFIX) and place / name not in listed
+    ]
 
 
 def _load(fs: ReadFs, place: PurePath, path: PurePath) -> Kept:
