@@ -23,7 +23,7 @@ def test_what_was_cut_is_listed_and_none_of_it_is_an_orphan(tmp_path: Path) -> N
     partition = damaged(tmp_path)
     kept, unreadable = find_kept(OsFs(), [partition.parent])
     assert not unreadable
-    cuts = [item for one in kept for item in one.manifest.items if item.step == "cut"]
+    cuts = [item for one in kept for item in one.manifest.items if item.step == "cut" and not item.zeroes]
     assert [(cut.name, cut.size) for cut in cuts] == [("00000000000000002653.log", 40)]
     assert (partition / cuts[0].kept).read_bytes() == b"torn" * 10
     assert find_orphans(OsFs(), [partition.parent], kept) == []
