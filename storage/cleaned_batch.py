@@ -8,7 +8,7 @@ Source: Apache Kafka 4.3.0, Cleaner.cleanInto, MemoryRecords.filterTo.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -25,6 +25,8 @@ from storage.batch import (
 from storage.cleaned_txns import CleanedTransactions
 from storage.compression import HELD_LIMIT, compress, decompress
 from storage.control import KEY as CONTROL_KEY
+from storage.dedupe import FASTEST
+from storage.dedupe_python import fields_of
 from storage.errors import BatchCorrupt
 from storage.legacy import decode_messages
 from storage.offset_map import OffsetMap
@@ -32,7 +34,6 @@ from storage.record import Record, encode_record
 from storage.scan import check_records
 from storage.segment import BatchEnd
 from storage.units import Offset
-from storage.varint import encode_varint, read_varint, read_varlong
 
 MOST_DECOMPRESSED: Final = 8 * HELD_LIMIT
 """The most bytes that the records of one batch may decompress to; beyond it `UnsupportedFormat` is raised."""
@@ -68,45 +69,18 @@ class Kept(NamedTuple):
     records: int
 
 
-class Field(NamedTuple):
-    """Where a record of magic 2 lies in its payload: all but its timestamp stay the same when it is moved."""
-
-    timestamp_delta: int
-    offset_delta: int
-    rest: int
-    """Position behind the timestamp delta, where the offset delta begins."""
-    end: int
-    key: bytes | None
-    has_value: bool
-
-
-def fields_of(payload: bytes, count: int) -> Iterator[Field]:
-    """Yield where the `count` records lie that make up `payload`. Raises `BatchCorrupt` if they do not."""
-    fault = check_records(memoryview(payload), count)
-    if fault >= 0:
-        raise BatchCorrupt(f"byte {fault} of the records: not what {count} records should be")
-    position = 0
-    for _ in range(count):
-        size, position = read_varint(payload, position)
-        end = position + size
-        timestamp_delta, rest = read_varlong(payload, position + 1)
-        offset_delta, position = read_varint(payload, rest)
-        size, position = read_varint(payload, position)
-        key = None
-        if size >= 0:
-            key = payload[position : position + size]
-            position += size
-        has_value = read_varint(payload, position)[0] >= 0
-        yield Field(timestamp_delta, offset_delta, rest, end, key, has_value)
-        position = end
-
-
 def payload_of(header: BatchHeader, batch: memoryview) -> bytes:
-    """Return the records of a batch of magic 2, decompressed. Raises as `storage.compression.decompress` does."""
+    """Return the records of a batch of magic 2, decompressed.
+
+    Raises `BatchCorrupt` if they do not parse, and what `storage.compression.decompress` raises.
+    """
     if not header.record_count:
         return b""
-    payload = batch[HEADER_V2.size :]
-    return decompress(header.codec, payload, magic=2, limit=MOST_DECOMPRESSED) if header.codec else bytes(payload)
+    records = batch[HEADER_V2.size :]
+    payload = decompress(header.codec, records, magic=2, limit=MOST_DECOMPRESSED) if header.codec else bytes(records)
+    if (fault := check_records(memoryview(payload), header.record_count)) >= 0:
+        raise BatchCorrupt(f"byte {fault} of the records: not what {header.record_count} records should be")
+    return payload
 
 
 def control_kind(header: BatchHeader, batch: memoryview) -> int | None:
@@ -173,23 +147,24 @@ class BatchCleaner:
     def _clean_records(
         self, header: BatchHeader, batch: memoryview, rules: Rules, *, sets_horizon: bool
     ) -> Kept | None:
-        payload = payload_of(header, batch)
-        tombstones_stay = not header.has_delete_horizon or rules.now_ms < header.base_timestamp
-        base, stays = header.base_offset, self._stays
-        kept = [
-            field
-            for field in fields_of(payload, header.record_count)
-            if header.is_control
-            or stays(base + field.offset_delta, field.key, has_value=field.has_value, tombstones_stay=tombstones_stay)
-        ]
+        payload, count = payload_of(header, batch), header.record_count
+        flags = bytearray(count)
+        if header.is_control:
+            flags[:] = b"\1" * count
+            kept, tombstones = count, sum(not field.has_value for field in fields_of(payload, count))
+        else:
+            tombstones_stay = not header.has_delete_horizon or rules.now_ms < header.base_timestamp
+            kept, tombstones, unkeyed = self._offsets.mark_kept(
+                payload, count, header.base_offset, flags, tombstones_stay=tombstones_stay
+            )
+            self.records_without_key += unkeyed
         if not kept:
             return None
-        sets_horizon = sets_horizon or not all(field.has_value for field in kept)
-        sets_horizon = sets_horizon and not header.has_delete_horizon
-        if len(kept) == header.record_count and not sets_horizon:
-            return Kept(batch, BatchEnd(header.last_offset, header.max_timestamp, header.size), len(kept))
+        sets_horizon = (sets_horizon or tombstones > 0) and not header.has_delete_horizon
+        if kept == count and not sets_horizon:
+            return Kept(batch, BatchEnd(header.last_offset, header.max_timestamp, header.size), kept)
         horizon = rules.now_ms + rules.delete_retention_ms if sets_horizon else None
-        return _rebuilt(header, payload, kept, horizon)
+        return _rebuilt(header, payload, flags, kept, horizon)
 
     def _clean_legacy(self, header: BatchHeader, batch: memoryview, rules: Rules) -> Kept | None:
         kept = [
@@ -232,34 +207,22 @@ def _empty(header: BatchHeader) -> Kept:
     return Kept(data, BatchEnd(header.last_offset, header.max_timestamp, len(data)), 0)
 
 
-def _rebuilt(header: BatchHeader, payload: bytes, kept: list[Field], horizon: int | None) -> Kept:
-    """Return the batch with the `kept` records of its payload, and the delete horizon (ms) if one is to be set.
+def _rebuilt(header: BatchHeader, payload: bytes, flags: bytearray, kept: int, horizon: int | None) -> Kept:
+    """Return the batch with the `kept` flagged records of its payload, and the delete horizon (ms) if one is to be set.
 
     Without a horizon the first record's timestamp is the base of the others, as when the batch was written.
     """
-    newest = header.max_timestamp
-    if header.timestamp_type is TimestampType.LOG_APPEND:
-        times = [newest] * len(kept)
-    else:
-        times = [header.base_timestamp + field.timestamp_delta for field in kept]
-        newest = max(times)
-    attributes = header.attributes
+    attributes, base = header.attributes, header.base_timestamp
     if horizon is not None:
         attributes, base = attributes | DELETE_HORIZON_BIT, horizon
-    else:
-        base = header.base_timestamp if header.has_delete_horizon else times[0]
-    records = b"".join([_moved(payload, field, time - base) for field, time in zip(kept, times, strict=True)])
-    changed = header._replace(attributes=attributes, base_timestamp=base, max_timestamp=newest, record_count=len(kept))
+    is_append_time = header.timestamp_type is TimestampType.LOG_APPEND
+    has_base = horizon is not None or header.has_delete_horizon
+    records, base, newest = FASTEST.move_records(
+        payload, flags, header.record_count, header.base_timestamp, is_append_time, header.max_timestamp, has_base, base
+    )
+    changed = header._replace(attributes=attributes, base_timestamp=base, max_timestamp=newest, record_count=kept)
     data = encode_batch_v2(changed, compress(attributes & CODEC_MASK, records))
-    return Kept(data, BatchEnd(header.last_offset, newest, len(data)), len(kept))
-
-
-def _moved(payload: bytes, field: Field, timestamp_delta: int) -> bytes:
-    """Return a record with another distance from the base timestamp."""
-    delta = encode_varint(timestamp_delta)
-    return b"".join((
-        encode_varint(1 + len(delta) + field.end - field.rest), b"\0", delta, payload[field.rest : field.end],
-    ))  # fmt: skip
+    return Kept(data, BatchEnd(header.last_offset, newest, len(data)), kept)
 
 
 def _converted(header: BatchHeader, records: list[Record], horizon: int | None) -> Kept:
@@ -282,13 +245,16 @@ def _converted(header: BatchHeader, records: list[Record], horizon: int | None) 
     return Kept(data, BatchEnd(last.offset, newest, len(data)), len(records))
 
 
-def keys_of(header: BatchHeader, batch: memoryview) -> Iterator[tuple[bytes, int]]:
-    """Yield key and offset of each record of a data batch that has a key. Raises as `BatchCleaner.clean` does."""
-    if header.magic < 2:
-        for message in decode_messages(batch, limit=MOST_DECOMPRESSED):
-            if message.key is not None:
-                yield message.key, message.offset
-        return
-    for field in fields_of(payload_of(header, batch), header.record_count):
-        if field.key is not None:
-            yield field.key, header.base_offset + field.offset_delta
+def put_keys(header: BatchHeader, batch: memoryview, offsets: OffsetMap, start: Offset) -> bool:
+    """Put the keys of a data batch from offset `start` on into the map; return False if it is full before the last one.
+
+    Raises as `BatchCleaner.clean` does.
+    """
+    if header.magic >= 2:
+        return offsets.put_records(payload_of(header, batch), header.record_count, header.base_offset, start)
+    for message in decode_messages(batch, limit=MOST_DECOMPRESSED):
+        if message.key is not None and message.offset >= start:
+            if offsets.is_full:
+                return False
+            offsets.put(message.key, message.offset)
+    return True

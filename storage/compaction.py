@@ -19,7 +19,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from storage.batch import HEADER_V2, BatchHeader, parse_header
-from storage.cleaned_batch import BatchCleaner, LastRecord, Rules, control_kind, keys_of
+from storage.cleaned_batch import BatchCleaner, LastRecord, Rules, control_kind, put_keys
 from storage.cleaned_txns import CleanedTransactions
 from storage.config import LogConfig
 from storage.errors import BatchCorrupt, CorruptData, FileVanished, LogmendError, UnsupportedFormat
@@ -163,19 +163,10 @@ class _Run:
                     transactions.meet_marker(header.producer_id, header.last_offset, control_kind(header, batch))
                 elif not transactions.meet_data(
                     header.producer_id, header.last_offset, is_transactional=header.is_transactional
-                ) and not self._put_keys(header, batch):
+                ) and not put_keys(header, batch, self._offsets, start):
                     return False
             if header.last_offset >= start:
                 self._offsets.latest = header.last_offset
-        return True
-
-    def _put_keys(self, header: BatchHeader, batch: memoryview) -> bool:
-        offsets, start = self._offsets, self._task.first_dirty
-        for key, offset in keys_of(header, batch):
-            if offset >= start:
-                if offsets.is_full:
-                    return False
-                offsets.put(key, offset)
         return True
 
     # ---- writing

@@ -8,15 +8,9 @@ Source: Apache Kafka 4.3.0, SkimpyOffsetMap, Cleaner.
 
 from __future__ import annotations
 
-import struct
-from hashlib import md5
-from typing import Final
-
+from storage.dedupe import FASTEST, Passes
+from storage.dedupe_python import SLOT_BYTES, digest_of, find_slot
 from storage.errors import ConfigInvalid
-
-SLOT_BYTES: Final = 24
-_DIGEST: Final = struct.Struct("=QQ")
-_WORDS: Final = 3  # of a slot: both halves of the digest, and the offset + 1, which is 0 where the slot is free
 
 
 class OffsetMap:
@@ -25,9 +19,9 @@ class OffsetMap:
     `latest` is the offset up to which the log was put into it, inclusive; -1 if none of it was.
     """
 
-    __slots__ = ("_block", "_table", "_words", "latest", "limit", "size", "slots")
+    __slots__ = ("_block", "_passes", "_table", "_words", "latest", "limit", "size", "slots")
 
-    def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
+    def __init__(self, memory_bytes: int, load_factor: float = 0.9, passes: Passes = FASTEST) -> None:
         """Take up to `memory_bytes` (and a few slots), and as many keys as fill it to the `load_factor`.
 
         Raises `ConfigInvalid` if that is not even two keys: compaction would never get on.
@@ -38,7 +32,7 @@ class OffsetMap:
             raise ConfigInvalid(
                 f"log.cleaner.dedupe.buffer.size: {memory_bytes} bytes hold {self.limit} keys; two are the least"
             )
-        self._table = _prime_above(self.slots)
+        self._table, self._passes = _prime_above(self.slots), passes
         self.clear()
 
     def clear(self) -> None:
@@ -56,8 +50,8 @@ class OffsetMap:
     def put(self, key: bytes, offset: int) -> None:
         """Note that `key` stands at `offset`, which takes the place of the one before. The map must not be full."""
         assert self.size < self.limit
-        low, high = _DIGEST.unpack(md5(key, usedforsecurity=False).digest())
-        place = self._find(low, high)
+        low, high = digest_of(key)
+        place = find_slot(self._words, self._table, low, high)
         words = self._words
         if not words[place + 2]:
             words[place], words[place + 1] = low, high
@@ -67,25 +61,26 @@ class OffsetMap:
 
     def get(self, key: bytes) -> int:
         """Return the offset of `key`, -1 for one that is not there."""
-        return self._words[self._find(*_DIGEST.unpack(md5(key, usedforsecurity=False).digest())) + 2] - 1
+        return self._words[find_slot(self._words, self._table, *digest_of(key)) + 2] - 1
 
-    def _find(self, low: int, high: int) -> int:
-        """Return where the key is, or would be put; the table has a free slot always.
+    def put_records(self, payload: bytes, count: int, base_offset: int, start: int) -> bool:
+        """Put the keys of records of magic 2 from offset `start` on; return False if it was full before the last one.
 
-        Its size is prime, so that steps of any length come by every slot; they differ from key to key, which keeps the
-        way short where nine slots of ten are taken.
+        `payload` holds the `count` records of a batch, checked and decompressed.
         """
-        words, table = self._words, self._table
-        slot = low % table
-        place = slot * _WORDS
-        step = 0
-        while words[place + 2] and (words[place] != low or words[place + 1] != high):
-            step = step or high % (table - 1) + 1
-            slot += step
-            if slot >= table:
-                slot -= table
-            place = slot * _WORDS
-        return place
+        self.size, latest, is_full = self._passes.put_keys(
+            self._block, self._table, payload, count, base_offset, start, self.size, self.limit
+        )
+        self.latest = max(self.latest, latest)
+        return not is_full
+
+    def mark_kept(
+        self, payload: bytes, count: int, base_offset: int, flags: bytearray, *, tombstones_stay: bool
+    ) -> tuple[int, int, int]:
+        """Flag the records of such a payload that stay; return what `storage.dedupe_python.mark_kept` does."""
+        return self._passes.mark_kept(
+            self._block, self._table, payload, count, base_offset, self.latest, tombstones_stay, flags
+        )
 
 
 def _prime_above(number: int) -> int:
