@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import Final
 
 from recovery.findings import Damage, Finding
-from storage.batch import HEADER_V2, parse_header
+from storage.batch import HEADER_V2
 from storage.compression import decompress
 from storage.errors import CorruptData
 from storage.fs import ReadFile
@@ -16,6 +16,7 @@ from storage.scan import check_records
 
 _FINDINGS_LIMIT: Final = 100
 _HELD_LIMIT: Final = 64 << 20
+_CODEC_BITS: Final = 0x07
 
 
 class RecordsCheck:
@@ -31,23 +32,37 @@ class RecordsCheck:
 
     def feed(self, rows: BatchRows, count: int, window: memoryview, origin: int) -> None:
         """Look into every batch of the rows."""
+        positions, sizes, magics, attributes, counts = (
+            column[:count].tolist()
+            for column in (rows.position, rows.size, rows.magic, rows.attributes, rows.record_count)
+        )
         for i in range(count):
-            position, size = rows.position[i], rows.size[i]
-            batch = window[position - origin : position - origin + size] if window else self._read(position, size)
-            reason = "larger than 64 MiB: its records were not looked into" if batch is None else _fault(batch)
-            if reason is not None and len(self.findings) < _FINDINGS_LIMIT:
-                self.findings.append(
-                    Finding(
-                        Damage.RECORD_UNDECODABLE,
-                        self._path,
-                        f"the checksum holds, but the records do not decode: {reason}",
-                        position=position,
-                        size=size,
-                        first_offset=rows.base_offset[i],
-                        last_offset=rows.last_offset[i],
-                        next_good_offset=rows.last_offset[i] + 1,
-                    )
-                )
+            at = positions[i] - origin
+            batch = window[at : at + sizes[i]] if window else self._read(positions[i], sizes[i])
+            if batch is None:
+                reason: str | None = "larger than 64 MiB: its records were not looked into"
+            elif magics[i] == 2:
+                reason = _fault(batch, attributes[i] & _CODEC_BITS, counts[i])
+            else:
+                reason = _legacy_fault(batch)
+            if reason is not None:
+                self._note(rows, i, reason)
+
+    def _note(self, rows: BatchRows, i: int, reason: str) -> None:
+        if len(self.findings) == _FINDINGS_LIMIT:
+            return
+        self.findings.append(
+            Finding(
+                Damage.RECORD_UNDECODABLE,
+                self._path,
+                f"the checksum holds, but the records do not decode: {reason}",
+                position=rows.position[i],
+                size=rows.size[i],
+                first_offset=rows.base_offset[i],
+                last_offset=rows.last_offset[i],
+                next_good_offset=rows.last_offset[i] + 1,
+            )
+        )
 
     def _read(self, position: int, size: int) -> memoryview | None:
         if size > _HELD_LIMIT:
@@ -57,17 +72,21 @@ class RecordsCheck:
         return batch
 
 
-def _fault(batch: memoryview) -> str | None:
-    header = parse_header(batch)
+def _legacy_fault(batch: memoryview) -> str | None:
     try:
-        if header.magic < 2:
-            for _ in decode_messages(batch):
-                pass
-            return None
-        payload = batch[HEADER_V2.size :]
-        if header.codec:
-            payload = memoryview(decompress(header.codec, payload, magic=2, limit=_HELD_LIMIT))
+        for _ in decode_messages(batch):
+            pass
     except CorruptData as error:
         return error.reason
-    position = -1 if header.record_count == 0 else check_records(payload, header.record_count)
+    return None
+
+
+def _fault(batch: memoryview, codec: int, count: int) -> str | None:
+    payload = batch[HEADER_V2.size :]
+    if codec:
+        try:
+            payload = memoryview(decompress(codec, payload, magic=2, limit=_HELD_LIMIT))
+        except CorruptData as error:
+            return error.reason
+    position = check_records(payload, count) if count else -1
     return None if position < 0 else f"the record at byte {position} of the decompressed records"

@@ -37,6 +37,7 @@ _GZIP_TRAILER: Final = struct.Struct("<II")  # CRC-32 and size of the content
 _GZIP_WRITTEN_HEADER: Final = _GZIP_MAGIC + bytes(7)
 _GZIP_IGNORED_REST: Final = 18  # Java looks for a further member only in more bytes than these
 
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_FRAME_START: Final = struct.Struct("<II")  # magic, and in a skippable frame the bytes that follow
 _ZSTD_MOST_FRAMES: Final = 10_000  # producers write one; each costs its set-up, even if it is empty
 _ZSTD_SKIPPABLE: Final = range(0x184D2A50, 0x184D2A60)
@@ -76,6 +77,8 @@ def decompress(codec: int, payload: memoryview, *, magic: int, limit: int = HELD
     Memory is `limit` and what `decompress_stream` needs. Raises as that does, and `UnsupportedFormat` beyond `limit`:
     it may be a bomb, or data that Kafka would read and we will not; neither is damage.
     """
+    if codec == Codec.ZSTD and magic == 2 and (whole_frame := _small_zstd(payload, limit)) is not None:
+        return whole_frame
     whole = io.BytesIO()
     for chunk in decompress_stream(codec, payload, magic=magic, limit=limit):
         if whole.tell() + len(chunk) > limit:
@@ -226,7 +229,24 @@ def _gzip(data: bytes) -> bytes:
 def _zstd() -> ModuleType:
     if sys.version_info >= (3, 14):
         return importlib.import_module("compression.zstd")
-    return importlib.import_module("backports.zstd")
+    # A batch of 1 KiB is not decompressed in much more time than `import_module` takes to find what is there.
+    return sys.modules.get("backports.zstd") or importlib.import_module("backports.zstd")
+
+
+def _small_zstd(payload: memoryview, limit: int) -> bytes | None:
+    """Return the content of a small payload that is one frame, which nearly all are; None says: look closer."""
+    if len(payload) > _FEED_BYTES or bytes(payload[:4]) != _ZSTD_MAGIC:
+        return None
+    try:
+        zstd = _zstd()
+    except ImportError:
+        return None
+    decoder = zstd.ZstdDecompressor()
+    try:
+        content: bytes = decoder.decompress(payload, CHUNK_BYTES)
+    except zstd.ZstdError:
+        return None
+    return content if decoder.eof and not decoder.unused_data and len(content) <= limit else None
 
 
 def _unzstd(payload: memoryview) -> Iterator[bytes]:
