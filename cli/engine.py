@@ -58,7 +58,7 @@ def opened(arguments: argparse.Namespace, console: Console, environment: Mapping
     settings = settings_of(arguments, environment)
     paths = paths_of(OsFs(), settings)
     options = ManagerOptions(
-        defaults=_defaults(arguments),
+        defaults=defaults_of(arguments),
         recovery=options_of(settings),
         jobs=settings.jobs,
         version=version(),
@@ -70,7 +70,8 @@ def opened(arguments: argparse.Namespace, console: Console, environment: Mapping
         yield manager
 
 
-def _defaults(arguments: argparse.Namespace) -> LogConfig:
+def defaults_of(arguments: argparse.Namespace) -> LogConfig:
+    """Return the settings that topics have unless they say otherwise."""
     path = getattr(arguments, "server_properties", None)
     return LogConfig.of_broker(parse_properties(_read(path), path)) if path else LogConfig()
 

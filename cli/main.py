@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "topics": ("cli.topics", "make, list, describe, alter or delete topics"),
     "append": ("cli.append", "append records from standard input to a topic"),
     "read": ("cli.read", "print the records of a topic"),
+    "explain": ("cli.explain", "say why segments stay, what compaction waits for, which transactions are open"),
     "config": ("cli.config", "show the settings and where each came from"),
 }
 _GARBAGE_THRESHOLD: Final = 20_000

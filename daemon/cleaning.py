@@ -76,6 +76,7 @@ class Cleaner:
         partition.log.segments.change(add=[cleaned], remove=sources)
         for segment in sources:
             segment.close_for_writing()
+        partition.replaced += sources
         return (*gone, *mark_snapshots_deleted(self.fs, partition.directory, sources))
 
     def retry(self) -> None:

@@ -187,7 +187,7 @@ class LogDir:
         gone = list(partitions)
         for name in gone:
             if (opened := self.partitions.pop(name, None)) is not None:
-                opened.log.close_abruptly()
+                opened.let_go()
             self._points[CLEANER_OFFSETS].pop(name, None)
         self._write(CLEANER_OFFSETS)
         for name in gone:
@@ -206,7 +206,7 @@ class LogDir:
         due = [path for due_ms, path in self._waiting if due_ms <= now_ms]
         if due:
             for partition in self:
-                partition.log.close_removed()
+                partition.close_removed()
         self._waiting = [entry for entry in self._waiting if entry[0] > now_ms]
         for path in due:
             if path.parent == self.path:
@@ -239,7 +239,7 @@ class LogDir:
         """Let go of everything, as a crash would."""
         for partition in self.partitions.values():
             with contextlib.suppress(EnvironmentFault):
-                partition.log.close_abruptly()
+                partition.let_go()
         self.release()
 
     def go_offline(self, reason: str) -> None:

@@ -61,6 +61,11 @@ class LogView:
         self.log_end = self._segments.active.read_next_offset()
         self.log_start = min(max(self._log_start, self._segments.all[0].base_offset), self.log_end)
 
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        """The segments, oldest first; only to be read from, until the next `refresh`."""
+        return self._segments.all
+
     def read(self, start: Offset, max_bytes: int) -> Fetched:
         """Return a range of a file with the batches from `start` on, as `Log.read` does."""
         if not self.log_start <= start <= self.log_end:

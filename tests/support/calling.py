@@ -28,4 +28,4 @@ def call(*words: object, stdin: str | bytes = b"") -> subprocess.CompletedProces
                 status = main([str(word) for word in words])
             except SystemExit as wrong_usage:
                 status = int(wrong_usage.code or 0)
-    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
+    return subprocess.CompletedProcess([*map(str, words)], status, out.getvalue(), err.getvalue())

@@ -1,0 +1,245 @@
+"""Why a partition is as it is: from its files alone, without a lock and without changing anything.
+
+Which segments stay and by which numbers, what compaction would do, epochs, producers, open transactions, holes. The
+settings are those in our list of topics; for a topic that is not in it, the defaults that were given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final, NamedTuple
+
+from checkpoint.leader_epoch import FILE_NAME as EPOCHS
+from checkpoint.leader_epoch import EpochStart, read_epochs
+from checkpoint.offsets import CLEANER_OFFSETS, HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
+from daemon.catalog import read_catalog
+from daemon.partition import dirty_segments, retained_segments
+from daemon.view import LogView
+from storage.cleanable import Cleanable, LogState, assess
+from storage.config import LogConfig
+from storage.errors import CorruptData, FileVanished
+from storage.fs import FileKind, ReadFs, read_all
+from storage.log_reader import LogReader, find_sound_batch
+from storage.names import FileRole, FileState, parse_directory_name, parse_file_name, snapshot_file_name
+from storage.producer_state import ProducerState, decode_snapshot
+from storage.producers import events_of
+from storage.retention import LogEnds, RetentionPolicy, Verdict, retain
+from storage.rows import BatchRows, Stop
+from storage.segment import LogSegment
+from storage.units import Offset, TopicPartition
+
+_SNAPSHOT_LIMIT: Final = 1 << 31
+
+
+class SegmentStory(NamedTuple):
+    """One segment: what retention says of it, and why it is not compacted (or that it is)."""
+
+    verdict: Verdict
+    compaction: str
+
+
+class Hole(NamedTuple):
+    """Offsets that the log jumps over, or bytes that are no batch; `next_offset` is the first good one behind it.
+
+    None: there is none in this segment. `position` is where the hole begins in the file of the segment.
+    """
+
+    base_offset: Offset
+    position: int
+    offset: Offset
+    next_offset: Offset | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All that is known of one partition. Checkpointed values are None where there is no entry."""
+
+    partition: TopicPartition
+    directory: PurePath
+    config: LogConfig
+    is_listed: bool
+    ends: LogEnds
+    recovery_point: Offset | None
+    high_watermark: Offset | None
+    segments: tuple[SegmentStory, ...]
+    cleaned_up_to: Offset | None
+    cleanable: Cleanable | None
+    """None for a log that is not compacted."""
+    epochs: tuple[EpochStart, ...]
+    producers: ProducerState
+    last_stable_offset: Offset
+
+
+def explain(fs: ReadFs, directory: PurePath, defaults: LogConfig, now_ms: int) -> Explanation:
+    """Return the explanation of the partition in `directory`. Raises `CorruptData` and `ReadFault`."""
+    partition = parse_directory_name(directory.name).partition
+    log_dir = directory.parent
+    config, is_listed = _config_of(fs, log_dir, partition, defaults)
+    with contextlib.closing(LogView(fs, directory)) as view:
+        watermark = _entry(fs, log_dir, HIGH_WATERMARKS, partition)
+        # Without a checkpoint a leader takes everything for replicated, as this engine and single brokers do.
+        ends = LogEnds(view.log_start, view.log_end, view.log_end if watermark is None else watermark)
+        segments = view.segments
+        cleaned = _entry(fs, log_dir, CLEANER_OFFSETS, partition)
+        producers = producers_of(fs, directory, segments, view.log_start)
+        stable = producers.last_stable_offset(view.log_end)
+        found = retain(retained_segments(segments), RetentionPolicy.of(config), ends, now_ms) if segments else None
+        cleanable = None
+        if config.is_compacted and segments:
+            state = LogState(view.log_start, view.log_end, stable, cleaned)
+            cleanable = assess(dirty_segments(segments), state, config, now_ms)
+        verdicts = () if found is None else found.verdicts
+        stories = tuple(SegmentStory(each, _compaction(each, config, cleanable, stable)) for each in verdicts)
+        return Explanation(
+            partition, directory, config, is_listed, ends, _entry(fs, log_dir, RECOVERY_POINTS, partition), watermark,
+            stories, cleaned, cleanable, _epochs_of(fs, directory),
+            producers, stable,
+        )  # fmt: skip
+
+
+def _epochs_of(fs: ReadFs, directory: PurePath) -> tuple[EpochStart, ...]:
+    try:
+        return tuple(read_epochs(fs, directory / EPOCHS))
+    except FileVanished:
+        return ()
+
+
+def _config_of(fs: ReadFs, log_dir: PurePath, partition: TopicPartition, defaults: LogConfig) -> tuple[LogConfig, bool]:
+    entry = read_catalog(fs, log_dir).get(partition.topic)
+    return (defaults, False) if entry is None else (LogConfig.from_properties(entry.config, defaults), True)
+
+
+def _entry(fs: ReadFs, log_dir: PurePath, name: str, partition: TopicPartition) -> Offset | None:
+    try:
+        return read_offsets(fs, log_dir / name).get(partition)
+    except FileVanished:
+        return None
+
+
+def _compaction(verdict: Verdict, config: LogConfig, found: Cleanable | None, stable: Offset) -> str:
+    """Return why a segment is not compacted, or that it is."""
+    segment = verdict.segment
+    if found is None:
+        return f"never compacted: cleanup.policy is {','.join(config.cleanup_policy) or 'empty'}"
+    if segment.next_base is None:
+        return "not compacted: it is the active segment"
+    if segment.next_base <= found.first_dirty:
+        return f"compacted: the cleaner has been up to {found.first_dirty}"
+    if segment.base_offset >= found.first_uncleanable:
+        lag = f" and min.compaction.lag.ms {config.min_compaction_lag_ms}" if config.min_compaction_lag_ms else ""
+        bound = f"nothing from {found.first_uncleanable} on may be"
+        return f"not compacted yet: {bound}, by the last stable offset {stable}{lag}"
+    total = found.clean_bytes + found.cleanable_bytes
+    ratio = f"{found.cleanable_bytes} of {total} bytes are dirty, {found.dirty_ratio:.3f}"
+    if found.is_due(config.min_cleanable_dirty_ratio):
+        late = f", and the oldest is overdue by {found.overdue_ms} ms" if found.overdue_ms else ""
+        return (
+            f"to be compacted next: {ratio}, above min.cleanable.dirty.ratio {config.min_cleanable_dirty_ratio}{late}"
+        )
+    return f"not compacted yet: {ratio}, not above min.cleanable.dirty.ratio {config.min_cleanable_dirty_ratio}"
+
+
+# ---- producers
+
+
+def producers_of(fs: ReadFs, directory: PurePath, segments: tuple[LogSegment, ...], log_start: Offset) -> ProducerState:
+    """Return the producers at the log end: the newest sound snapshot, and what the batches behind it add.
+
+    Raises `BatchCorrupt` for a batch that cannot be, `ReadFault`.
+    """
+    state = _newest_snapshot(fs, directory) or ProducerState((), log_start)
+    for number, segment in enumerate(segments):
+        behind = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        if behind is None or behind > state.map_end_offset:
+            _fold(segment, state)
+    return state
+
+
+def _newest_snapshot(fs: ReadFs, directory: PurePath) -> ProducerState | None:
+    names = [parse_file_name(name) for name, stat in fs.entries(directory).items() if stat.kind is FileKind.FILE]
+    offsets = [
+        name.base_offset for name in names
+        if name is not None and name.role is FileRole.SNAPSHOT and name.state is FileState.LIVE
+    ]  # fmt: skip
+    for offset in sorted((o for o in offsets if o is not None), reverse=True):
+        with contextlib.suppress(CorruptData):
+            return decode_snapshot(read_all(fs, directory / snapshot_file_name(offset), _SNAPSHOT_LIMIT), offset)
+    return None
+
+
+def _fold(segment: LogSegment, state: ProducerState) -> None:
+    start = state.map_end_offset
+    first = segment.find(start)
+    if first is None:
+        return
+
+    def fold(rows: BatchRows, count: int, _window: memoryview, _origin: int) -> None:
+        for event in events_of(rows, count):
+            if event.base_offset >= start:
+                state.add_batch(event)
+
+    path = segment.path(FileRole.LOG)
+    LogReader().walk(segment.reader(), path, segment.size, first.base_offset, fold, start=first.position)
+
+
+# ---- holes
+
+
+def find_holes(fs: ReadFs, directory: PurePath) -> Iterator[Hole]:
+    """Yield the holes of a log in order: every batch is read and checked. Raises `ReadFault`.
+
+    Compaction leaves holes too, as do transactions that were compacted away.
+    """
+    with contextlib.closing(LogView(fs, directory)) as view:
+        expected: Offset | None = None
+        for segment in view.segments:
+            if expected is not None and segment.base_offset > expected:
+                reason = "the next segment begins behind the last batch"
+                yield Hole(segment.base_offset, 0, expected, segment.base_offset, reason)
+            expected = segment.base_offset
+            scan = _HoleScan(segment)
+            yield from scan.run()
+            expected = Offset(scan.expected)
+
+
+class _HoleScan:
+    """Scans one segment, on and on behind what is no batch."""
+
+    def __init__(self, segment: LogSegment) -> None:
+        self._segment = segment
+        self.expected = int(segment.base_offset)
+        self._found: list[Hole] = []
+
+    def run(self) -> list[Hole]:
+        segment, path, position = self._segment, self._segment.path(FileRole.LOG), 0
+        while position < segment.size:
+            scan = LogReader().scan(segment.reader(), path, segment.size, self.expected, self._take, start=position)
+            if scan.stop is Stop.END:
+                break
+            after = find_sound_batch(segment.reader(), segment.size, scan.valid_size + 1, self.expected)
+            reason = f"no sound batch: {scan.stop.name}"
+            self._add(scan.valid_size, self.expected, None if after is None else self._base_at(after), reason)
+            if after is None:
+                break
+            position = after
+            self.expected = self._base_at(after)
+        return self._found
+
+    def _base_at(self, position: int) -> int:
+        base = memoryview(bytearray(8))
+        self._segment.reader().read_into(position, base)
+        return int.from_bytes(base, "big", signed=True)
+
+    def _add(self, position: int, offset: int, behind: int | None, reason: str) -> None:
+        base = self._segment.base_offset
+        self._found.append(Hole(base, position, Offset(offset), None if behind is None else Offset(behind), reason))
+
+    def _take(self, rows: BatchRows, count: int, _window: memoryview, _origin: int) -> None:
+        for row in range(count):
+            if rows.magic[row] == 2 and rows.base_offset[row] > self.expected:
+                self._add(rows.position[row], self.expected, rows.base_offset[row], "the offsets jump")
+            self.expected = rows.last_offset[row] + 1
