@@ -157,16 +157,16 @@ class _Run:
     def _fill_from(self, segment: LogSegment, transactions: CleanedTransactions) -> bool:
         """Put the keys of a segment into the map; return False if it is full before the end of the segment."""
         start = self._task.first_dirty
-        for header, batch in self._source.batches(segment, segment.position_for(start)):
-            with self._source.blaming_batch():
+        with self._source.blaming_batch():
+            for header, batch in self._source.batches(segment, segment.position_for(start)):
                 if header.is_control:
                     transactions.meet_marker(header.producer_id, header.last_offset, control_kind(header, batch))
                 elif not transactions.meet_data(
                     header.producer_id, header.last_offset, is_transactional=header.is_transactional
                 ) and not put_keys(header, batch, self._offsets, start):
                     return False
-            if header.last_offset >= start:
-                self._offsets.latest = header.last_offset
+                if header.last_offset >= start:
+                    self._offsets.latest = header.last_offset
         return True
 
     # ---- writing
@@ -204,8 +204,8 @@ class _Run:
 
     def _clean_segment(self, segment: LogSegment, cleaned: LogSegment, rules: Rules) -> None:
         pending = _Pending(cleaned, self._how.io_buffer_bytes // 2, self._how.throttle)
-        for header, batch in self._source.batches(segment, 0):
-            with self._source.blaming_batch():
+        with self._source.blaming_batch():
+            for header, batch in self._source.batches(segment, 0):
                 kept = self._cleaner.clean(header, batch, rules)
                 if kept is not None:
                     pending.add(kept.data, kept.end)
@@ -322,7 +322,7 @@ class _Source:
 
     @contextlib.contextmanager
     def blaming_batch(self) -> Iterator[None]:
-        """Say of which batch it was that its records cannot be read."""
+        """Say of a fault in the last batch that was handed on where that batch is."""
         try:
             yield
         except UnsupportedFormat as fault:

@@ -119,7 +119,7 @@ def write_log(
     """
     config = config or LogConfig()
     limits = SegmentLimits(config.index_interval_bytes, config.segment_index_bytes)
-    state, rows, bases = ProducerState(), BatchRows(1 << 14), []
+    state, rows, bases = ProducerState(), BatchRows(1 << 17), []
     end = 0
     for batches in [*segments, []]:
         data = b"".join(batches)
