@@ -163,15 +163,14 @@ def _in_place(header: BatchHeader, batch: memoryview, leading: Leading) -> Check
             return _encoded_anew([(header, batch)], header.codec, leading)
     elif not header.codec and (fault := check_records(batch[HEADER_V2.size :], header.record_count)) >= 0:
         raise InvalidRecord(f"record at {HEADER_V2.size + fault} of the batch breaks the format")
-    last_offset = leading.next_offset + header.record_count - 1
+    base_offset = leading.next_offset + header.record_count - 1 - header.last_offset_delta
     copy = bytearray(batch)
     view = memoryview(copy)
-    set_offsets_and_epoch(view, last_offset - header.last_offset_delta, leading.leader_epoch)
-    if leading.config.uses_append_time:
-        _set_times(view, header, leading.now_ms, LOG_APPEND_TIME_BIT)
-    else:
-        _set_times(view, header, largest, 0)
-    return _checked_leader(copy, view, leading)
+    set_offsets_and_epoch(view, base_offset, leading.leader_epoch)
+    is_append_time = leading.config.uses_append_time
+    largest = leading.now_ms if is_append_time else largest
+    _set_times(view, header, largest, LOG_APPEND_TIME_BIT if is_append_time else 0)
+    return _checked_leader(copy, header, base_offset, largest, leading)
 
 
 def _set_times(view: memoryview, header: BatchHeader, timestamp: int, type_bit: int) -> None:
@@ -184,17 +183,19 @@ def _set_times(view: memoryview, header: BatchHeader, timestamp: int, type_bit: 
     reseal(view)
 
 
-def _checked_leader(copy: bytearray, view: memoryview, leading: Leading) -> Checked:
-    """Return what the log must know of one batch of magic 2 as it will be written."""
-    header = parse_header(view)
-    last = header.last_offset
+def _checked_leader(copy: bytearray, header: BatchHeader, base_offset: int, largest: int, leading: Leading) -> Checked:
+    """Return what the log must know of one batch, `copy`, as it will be written.
+
+    Of `header` offset, epoch and times may be those of before.
+    """
+    last = base_offset + header.last_offset_delta
     made = Checked(
         copy,
-        [BatchEnd(last, header.max_timestamp, header.size)],
-        epochs=[(header.leader_epoch, header.base_offset)],
+        [BatchEnd(last, largest, header.size)],
+        epochs=[(leading.leader_epoch, base_offset)],
         first_offset=leading.next_offset,
         last_offset=last,
-        max_timestamp=header.max_timestamp,
+        max_timestamp=largest,
         append_time_ms=leading.now_ms if leading.config.uses_append_time else -1,
         size=header.size,
     )
@@ -202,11 +203,11 @@ def _checked_leader(copy: bytearray, view: memoryview, leading: Leading) -> Chec
         control = CONTROL_NONE
         if header.attributes & CONTROL_BIT:
             rows = BatchRows(1)
-            scan_batches(view, rows)
+            scan_batches(memoryview(copy), rows)
             control = rows.control[0]
         made.events.append(
             ProducerEvent(
-                header.base_offset, last, header.attributes, header.max_timestamp,
+                base_offset, last, header.attributes, largest,
                 header.producer_id, header.producer_epoch, header.base_sequence, control,
             )
         )  # fmt: skip
@@ -302,7 +303,8 @@ def _encoded_anew(batches: Iterable[tuple[BatchHeader, memoryview]], target: int
     copy = bytearray(_encode(records, first, target, leading))
     if len(copy) > leading.config.max_message_bytes:
         raise _too_large(len(copy), leading.config)
-    return _checked_leader(copy, memoryview(copy), leading)
+    made = parse_header(memoryview(copy))
+    return _checked_leader(copy, made, made.base_offset, made.max_timestamp, leading)
 
 
 def _encode(records: list[Record], first: BatchHeader, target: int, leading: Leading) -> bytearray:

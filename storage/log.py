@@ -66,6 +66,8 @@ class Log:
         self._removed: list[LogSegment] = []
         """Out of the log, but maybe not out of the hands of readers."""
         self._epoch: int | None = None
+        self.removed_on_open: tuple[PurePath, ...] = ()
+        """Files that end in `.deleted` since a log below its own start was emptied; they go as after a truncation."""
         self._end_reason: str | None = None
         self._rows: BatchRows | None = None
 
@@ -93,15 +95,16 @@ class Log:
         log = cls(fs, directory, config, setup)
         found = open_segments(fs, directory, segment_limits(config), now_ms, log_start, log._jitter)
         log.segments = SegmentList(found.segments)
+        log._files = ProducerFiles(fs, directory, found.snapshots)
         end = log.segments.active.read_next_offset()
-        if end < log_start:
-            raise LogUnusable(f"{directory}: ends at {end}, below its start {log_start}; recovery has to run first")
+        if end < log_start:  # cut in the middle of a batch; all that the files hold was given up before
+            log.removed_on_open = log.truncate_fully(log_start, now_ms).removed
+            end = log_start
         log.log_end = end
         log.log_start = log.high_watermark = max(log_start, log.segments.all[0].base_offset)
         log.recovery_point = max(end if is_clean else min(recovery_point, end), log.log_start)
         setup.epochs.truncate_from_end(end)
         setup.epochs.truncate_from_start(log_start)
-        log._files = ProducerFiles(fs, directory, found.snapshots)
         log._files.remove_strays([segment.base_offset for segment in log.segments])
         log._load_producers(now_ms)
         if is_clean and not log._files.offsets:

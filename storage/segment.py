@@ -71,9 +71,9 @@ class LogSegment:
     """
 
     __slots__ = (
-        "_first_timestamp", "_fs", "_largest", "_largest_known", "_log_dirty", "_out", "_reader", "_txns",
-        "_unindexed_bytes", "base_offset", "created_ms", "directory", "jitter_ms", "limits", "offset_index", "size",
-        "state", "time_index", "txn_index",
+        "_first_timestamp", "_fs", "_largest", "_largest_known", "_last_time", "_log_dirty", "_offset_room", "_out",
+        "_reader", "_time_room", "_txns", "_unindexed_bytes", "base_offset", "created_ms", "directory", "jitter_ms",
+        "limits", "offset_index", "size", "state", "time_index", "txn_index",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +95,10 @@ class LogSegment:
         self._largest_known = True
         self._first_timestamp: int | None = None
         self._unindexed_bytes = 0
+        # What every append asks of the indexes, None until it was worked out.
+        self._offset_room: int | None = None
+        self._time_room = 0
+        self._last_time: int | None = None
         self._out: WriteFile | None = None
         self._reader: ReadFile | None = None
         self._txns: list[AbortedTxn] | None = None
@@ -199,6 +203,7 @@ class LogSegment:
         # A full index, which many small batches in one append can make, only gets sparse: look-ups stay right.
         if self._unindexed_bytes > self.limits.index_interval_bytes and not self.is_index_full:
             self.offset_index.append(OFFSET_ENTRY.pack(batch.last_offset - self.base_offset, position))
+            self._offset_room = (self._offset_room or 0) - 1
             self._append_time()
             self._unindexed_bytes = 0
         self._unindexed_bytes += batch.size
@@ -206,8 +211,12 @@ class LogSegment:
     def _append_time(self) -> None:
         """Add the largest timestamp so far to the time index if it is larger than the last one there."""
         timestamp, offset = self._load_largest()
-        if timestamp > self.last_time_entry().timestamp:
+        if self._last_time is None:
+            self._last_time = self.last_time_entry().timestamp
+        if timestamp > self._last_time:
             self.time_index.append(TIME_ENTRY.pack(timestamp, offset - self.base_offset))
+            self._last_time = timestamp
+            self._time_room -= 1
 
     def append_aborted(self, transaction: AbortedTxn) -> None:
         """Add a transaction whose ABORT marker has just been appended."""
@@ -217,10 +226,10 @@ class LogSegment:
     @property
     def is_index_full(self) -> bool:
         """Whether one of the indexes takes no entry any more."""
-        return (
-            self.offset_index.size >= self.limits.offset_entries * OFFSET_ENTRY.size
-            or self.time_index.size >= self.limits.time_entries * TIME_ENTRY.size
-        )
+        if self._offset_room is None:
+            self._offset_room = self.limits.offset_entries - len(self.offset_index.data) // OFFSET_ENTRY.size
+            self._time_room = self.limits.time_entries - len(self.time_index.data) // TIME_ENTRY.size
+        return self._offset_room <= 0 or self._time_room <= 0
 
     def can_hold(self, last_offset: int) -> bool:
         """Tell whether an offset is in the range of the indexes, 0 to 2147483647 above the base offset."""
@@ -376,7 +385,7 @@ class LogSegment:
         self.offset_index.truncate(truncate_to(self.offset_index.data, IndexKind.OFFSET, base, offset))
         self.time_index.truncate(truncate_to(self.time_index.data, IndexKind.TIME, base, offset))
         self.txn_index.truncate(size_below(self.transactions(), offset))
-        self._txns = None
+        self._txns = self._offset_room = self._last_time = None
         cut, self.size = self.size - kept, kept
         if cut:
             self._fs.truncate(self.path(FileRole.LOG), kept)

@@ -106,6 +106,7 @@ class Pair:
             log_start=Offset(self.log_start),
             is_clean=True,
         )
+        self.removed += [Path(path) for path in self.log.removed_on_open]
         self.oracle(
             op="open", log="pair", dir=str(self.theirs), clean=True, config=self.config, log_start=self.log_start,
             recovery_point=self.log.log_end,

@@ -370,10 +370,22 @@ def test_a_log_that_recovery_has_to_see_first_is_not_opened() -> None:
     for name in ("00000000000000000000.log.swap", "00000000000000000000.index.cleaned"):
         with pytest.raises(LogUnusable, match="recovery has to run first"):
             opened(MemoryFs({f"{PLACE}/{name}": b""}))
+
+
+def test_a_log_that_was_cut_below_its_start_begins_there_anew() -> None:
     fs = disk()
-    opened(fs).close()
-    with pytest.raises(LogUnusable, match="below its start"):
-        opened(fs, log_start=5)
+    log = opened(fs)
+    add(log, 1)
+    add(log, 5)
+    log.set_high_watermark(6)
+    log.set_log_start(3)
+    log.truncate_to(4, NOW)  # takes the whole batch of the offsets 1 to 5
+    assert (log.log_start, log.log_end) == (3, 4)
+    log.close()
+    again = opened(fs, is_clean=True, log_start=3)
+    assert (again.log_start, again.log_end, [segment.base_offset for segment in again.segments]) == (3, 3, [3])
+    assert [path.name for path in again.removed_on_open][:1] == ["00000000000000000000.log.deleted"]
+    assert add(again).first_offset == 3
 
 
 def test_deleted_files_go_when_the_log_is_opened() -> None:
