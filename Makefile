@@ -14,10 +14,12 @@ CODE := storage checkpoint recovery daemon cli
 BUILT_FROM := pyproject.toml $(wildcard setup.py storage/*.c storage/*.h)
 PYTEST := python -m pytest -n 2 --timeout 300
 
-.PHONY: help run test check bench crash wheel clean
+N ?= 60
+
+.PHONY: help run test check bench crash faults fuzz power-cut wheel clean
 
 help: ## say what there is
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 .venv/bin/python:
 	scripts/tools.sh venv
@@ -56,6 +58,18 @@ bench: .venv/installed ## print how fast it is here, a table for each bench/benc
 
 crash: .venv/installed-tools ## only the tests that crash at every effect
 	$(PYTEST) tests/crash
+
+faults: .venv/installed-tools ## only the tests of real faults; LOGMEND_FAULTS=all: every one of them, for hours
+	scripts/tools.sh test
+	$(PYTEST) tests/faults tests/power
+
+fuzz: .venv/installed-tools ## hostile bytes for each Python parser for N=60 seconds, led by coverage
+	python -m pip install --quiet --editable '.[fuzz]' || echo "without atheris: at random" >&2
+	python tests/fuzz/fuzz_parsers.py --seconds $(N)
+
+power-cut: .venv/installed-tools ## cut the power of ext4 and xfs N=60 times each under recover and restore (as root)
+	scripts/tools.sh test
+	python tests/power/powercut.py --count $(N)
 
 wheel: .venv/installed-tools ## build dist/logmend-*.whl, with the C kernel if there is a compiler
 	python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -1,0 +1,259 @@
+"""Cuts the power of a real file system in the middle of `logmend recover` and `logmend quarantine restore`.
+
+usage: powercut.py [--count N] [--seed SEED] [--kind ext4|xfs ...]     as root; a line for each kind and command
+
+strace stops the command behind a system call that changes something, each time another; then the file system on its
+loop device is shut down as a power cut leaves it (EXT4_IOC_SHUTDOWN, which xfs knows as well), the command is killed,
+the image mounted again, and what remains is held against what there was: no byte may be lost, and the next run must end
+as an undisturbed one does. Where it says so, parts were written back before the cut, as a kernel does at any time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).resolve().parents[number]) for number in (1, 2)]
+
+from support.command import ROOT, environment
+from support.faults import DAMAGES, check_end, check_nothing_is_lost, read_tree, recovered, write_tree
+from support.log_dirs import Files
+from support.recovering import plan
+
+IOC_SHUTDOWN = 0x8004587D
+KINDS = {"ext4": (64, ["mkfs.ext4", "-q", "-F"]), "xfs": (320, ["mkfs.xfs", "-q", "-f"])}
+EFFECTS = ("fsync", "rename", "ftruncate", "linkat", "link", "unlink", "utimensat", "write", "mkdir")
+COMMANDS = {"recover": ["recover", "-j", "1"], "restore": ["quarantine", "restore"]}
+SECONDS = 60
+
+
+def call(*words: object) -> None:
+    subprocess.run([str(word) for word in words], check=True, capture_output=True)
+
+
+def missing(kind: str) -> str:
+    """Return why no power can be cut on this kind of file system here, or nothing."""
+    if os.geteuid() != 0:
+        return "only root may mount"
+    for tool in ("mount", "losetup", "strace", KINDS[kind][1][0]):
+        if shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
+            return f"{tool} is not installed (scripts/tools.sh test brings it)"
+    return ""
+
+
+@dataclass
+class Disk:
+    """A file system in an image, mounted by a loop device at `place`."""
+
+    kind: str
+    image: Path
+    place: Path
+
+    def make(self) -> None:
+        size, command = KINDS[self.kind]
+        with self.image.open("wb") as image:
+            image.truncate(size << 20)
+        call(*command, self.image)
+        self.place.mkdir(exist_ok=True)
+        self.mount()
+
+    def mount(self) -> None:
+        call("mount", "-o", "loop", self.image, self.place)
+
+    def unmount(self) -> None:
+        call("umount", self.place)
+
+    def cut_power(self, flag: int) -> None:
+        """Shut down: 2 loses what is not on the disk, 1 writes the journal first but no data."""
+        descriptor = os.open(self.place, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, IOC_SHUTDOWN, struct.pack("I", flag))
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def mounted(kind: str, directory: Path) -> Iterator[Disk]:
+    """Give a new file system for as long as the context lasts."""
+    disk = Disk(kind, directory / f"{kind}.img", directory / kind)
+    disk.make()
+    try:
+        yield disk
+    finally:
+        call("umount", "-l", disk.place)
+
+
+@dataclass
+class Bench:
+    """One command on one disk, cut at one effect after the other."""
+
+    disk: Disk
+    command: str
+    rng: random.Random
+    cuts: int = 0
+    left_to_do: int = 0
+    at: Counter[str] = field(default_factory=Counter)
+    plan_id: str = ""
+
+    @property
+    def home(self) -> Path:
+        return self.disk.place / "data"
+
+    def make(self, before: Files) -> None:
+        """Put the log directory on the disk, for a restore one that was recovered, and wait until it is safe there."""
+        for path in self.disk.place.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+        write_tree(self.home, before)
+        self.plan_id = plan(self.home).plan_id
+        if self.command == "restore":
+            self.run("recover")
+        os.sync()
+
+    def run(self, command: str) -> None:
+        done = subprocess.run(
+            self.words(command), env=environment(), capture_output=True, text=True, check=False, cwd=ROOT
+        )
+        assert done.returncode == 0, done.stderr
+
+    def words(self, command: str) -> list[str]:
+        which = ["--plan", self.plan_id] if command == "restore" else []
+        return [sys.executable, "-m", "cli.main", *COMMANDS[command], *which, str(self.home)]
+
+    def traced(self, *inject: str) -> subprocess.Popen[bytes]:
+        trace = self.disk.image.with_suffix(".trace")
+        trace.unlink(missing_ok=True)
+        words = ["strace", "-f", "-qq", "-o", str(trace), "-e", f"trace={','.join(EFFECTS)}", *inject]
+        env = environment(PYTHONDONTWRITEBYTECODE="1")
+        null = subprocess.DEVNULL
+        return subprocess.Popen([*words, *self.words(self.command)], env=env, stdout=null, stderr=null, cwd=ROOT)
+
+    def trace(self) -> str:
+        with contextlib.suppress(FileNotFoundError):
+            return self.disk.image.with_suffix(".trace").read_text(errors="replace")
+        return ""
+
+    def places(self, before: Files) -> list[tuple[str, int]]:
+        """Return every effect of an undisturbed run, as system call and number."""
+        self.make(before)
+        assert self.traced().wait(SECONDS) == 0
+        # What the command says is written too, at the very end, and not to this disk.
+        calls = re.findall(r"^\d+ +(\w+)\((?!1,|2,)", self.trace(), re.MULTILINE)
+        numbers: Counter[str] = Counter()
+        found = []
+        for name in calls:
+            numbers[name] += 1
+            found.append((name, numbers[name]))
+        return found
+
+    def cycle(self, before: Files, place: tuple[str, int]) -> str:
+        """Cut the power behind one effect and mount again; return what was done, for the story of a failure."""
+        self.make(before)
+        name, number = place
+        process = self.traced("-e", f"inject={name}:signal=STOP:when={number}")
+        deadline = time.monotonic() + SECONDS
+        while "stopped by SIGSTOP" not in self.trace() and process.poll() is None:
+            assert time.monotonic() < deadline, "the command neither stops nor ends"
+            time.sleep(0.005)
+        # Some calls are made by threads, which count for themselves and share the work as it comes: then the n-th call
+        # may never come, and the power is cut behind the end.
+        noise, flag = self.rng.choice(["none", "none", "some", "all"]), self.rng.choice([2, 2, 2, 1])
+        self.write_back(noise)
+        self.disk.cut_power(flag)
+        for child in self.children(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, 9)
+        process.wait(SECONDS)
+        self.disk.unmount()
+        self.disk.mount()
+        self.cuts += 1
+        self.at[name if process.returncode else "the end"] += 1
+        return f"{self.disk.kind}, {self.command}, behind {name} {number}, written back: {noise}, flag {flag}"
+
+    @staticmethod
+    def children(pid: int) -> list[int]:
+        with contextlib.suppress(FileNotFoundError):
+            return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return []
+
+    def write_back(self, noise: str) -> None:
+        """Let some of what was written reach the disk without anybody's sync, as happens at any time."""
+        if noise == "all":
+            os.sync()
+        elif noise == "some":
+            files = sorted(path for path in self.home.rglob("*") if path.is_file())
+            for path in self.rng.sample(files, len(files) // 3):
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+
+    def judge(self, before: Files, wanted: Files) -> None:
+        check_nothing_is_lost(self.home, before)
+        if self.command == "recover":
+            self.left_to_do += not plan(self.home).is_empty
+            check_end(self.home, before, wanted)
+            return
+        if list(self.home.rglob("*.logmend.json")):  # the last that a restore removes
+            self.left_to_do += 1
+            self.run("restore")
+        assert read_tree(self.home) == before, "what was put back is not what there was"
+
+
+def cut(kind: str, command: str, count: int, seed: int, directory: Path) -> Bench:
+    """Cut the power `count` times; raises `AssertionError` with what was done where something does not hold."""
+    rng = random.Random(f"{kind}-{command}-{seed}")
+    with mounted(kind, directory) as disk:
+        bench = Bench(disk, command, rng)
+        names = sorted(DAMAGES)
+        places: dict[str, list[tuple[str, int]]] = {}
+        for number in range(count):
+            name = names[number % len(names)]
+            before = DAMAGES[name]
+            wanted = recovered(before, directory / "undisturbed")
+            if not places.get(name):
+                places[name] = bench.places(before)
+                rng.shuffle(places[name])
+            story = bench.cycle(before, places[name].pop())
+            try:
+                bench.judge(before, wanted)
+            except Exception as error:
+                raise AssertionError(f"cut {number} of seed {seed}, {name}: {story}: {error}") from error
+    return bench
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=100, help="cuts for each kind of file system and command")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", action="append", choices=sorted(KINDS))
+    arguments = parser.parse_args()
+    for kind in arguments.kind or KINDS:
+        if reason := missing(kind):
+            sys.exit(f"{kind}: {reason}")
+        for command in COMMANDS:
+            began = time.monotonic()
+            with tempfile.TemporaryDirectory() as directory:
+                bench = cut(kind, command, arguments.count, arguments.seed, Path(directory))
+            print(
+                f"{kind}, {command}: {bench.cuts} cuts, {bench.left_to_do} left something to do, 0 lost a byte; "
+                f"{time.monotonic() - began:.0f} s, seed {arguments.seed}, behind {dict(bench.at)}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
