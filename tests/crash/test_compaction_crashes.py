@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 from collections.abc import Mapping
@@ -16,11 +17,12 @@ from crash.harness import every_crash
 from support.batches import TRANSACTIONAL, TS, batch_v2, marker, record
 from support.cleaning import compact, records_in, write_log
 from support.log_dirs import TOP, checkpoint, on_disk, plan_of, recover
-from support.memory_fs import Crashed, MemoryFs
+from support.memory_fs import Crashed, FaultFs, MemoryFs
 
 from recovery.plan import PlanOptions
 from storage.compaction import Round
 from storage.config import LogConfig
+from storage.errors import WriteFault
 from storage.fs import Fs
 from storage.units import Offset
 
@@ -138,6 +140,22 @@ def test_a_crash_leaves_each_group_as_it_was_or_as_it_was_to_be(
         strict=strict,
         promised=lambda: (),
     )
+
+
+@pytest.mark.parametrize("method", ["rename", "sync_dir", "sync", "remove"])
+def test_a_call_that_fails_leaves_what_a_recovery_puts_in_order(method: str) -> None:
+    before = files(END)
+    allowed = states_of(before, NARROW, (".log", ".txnindex"))
+    counting = FaultFs(on_disk(before), 0, errno.EIO, only=[method])
+    run(counting, NARROW)
+    assert counting.calls > 1
+    for nth in range(1, counting.calls + 1):
+        fs = on_disk(before)
+        with pytest.raises(WriteFault):
+            run(FaultFs(fs, nth, errno.EIO, only=[method]), NARROW)
+        recover(fs, OPTIONS)
+        assert logs(fs) in allowed
+        assert newest(fs) == newest(on_disk(before))
 
 
 def test_after_a_crash_the_round_can_be_repeated() -> None:
