@@ -10,6 +10,7 @@ from support.memory_fs import MemoryFs
 
 from checkpoint import leader_epoch
 from checkpoint.leader_epoch import EpochStart
+from storage.batch import parse_header
 from storage.config import LogConfig
 from storage.fs import Fs
 from storage.log import Log
@@ -71,3 +72,24 @@ def add(log: Log, records: int = 1, *, leader_epoch: int = 0, now_ms: int = NOW,
     answer = log.append_as_leader(batch(records, **fields), leader_epoch=leader_epoch, now_ms=now_ms)
     assert answer is not None
     return answer
+
+
+def from_producer(
+    log: Log, sequence: int, records: int = 1, epoch: int = 0, producer_id: int = 7, **more: Any
+) -> Appended:
+    """Append what an idempotent producer sends."""
+    return add(log, records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **more)
+
+
+def stored(log: Log) -> list[bytes]:
+    """Return every batch of the log."""
+    found = []
+    for segment in log.segments:
+        data = bytearray(segment.size)
+        segment.reader().read_into(0, memoryview(data))
+        position = 0
+        while position < len(data):
+            size = parse_header(data, position).size
+            found.append(bytes(data[position : position + size]))
+            position += size
+    return found
