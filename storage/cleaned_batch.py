@@ -33,7 +33,7 @@ from storage.offset_map import OffsetMap
 from storage.record import Record, encode_record
 from storage.scan import check_records
 from storage.segment import BatchEnd
-from storage.units import Offset
+from storage.units import INT64_MAX, Offset
 
 MOST_DECOMPRESSED: Final = 8 * HELD_LIMIT
 """The most bytes that the records of one batch may decompress to; beyond it `UnsupportedFormat` is raised."""
@@ -59,6 +59,12 @@ class Rules:
     round_end: Offset
     last_records: Mapping[int, LastRecord]
     legacy_tombstones_stay: bool
+
+    @property
+    def new_horizon(self) -> int | None:
+        """The delete horizon of what is to get one now; None where that lies beyond all time: it stays for good."""
+        horizon = self.now_ms + self.delete_retention_ms
+        return horizon if horizon <= INT64_MAX else None
 
 
 class Kept(NamedTuple):
@@ -163,8 +169,7 @@ class BatchCleaner:
         sets_horizon = (sets_horizon or tombstones > 0) and not header.has_delete_horizon
         if kept == count and not sets_horizon:
             return Kept(batch, BatchEnd(header.last_offset, header.max_timestamp, header.size), kept)
-        horizon = rules.now_ms + rules.delete_retention_ms if sets_horizon else None
-        return _rebuilt(header, payload, flags, kept, horizon)
+        return _rebuilt(header, payload, flags, kept, rules.new_horizon if sets_horizon else None)
 
     def _clean_legacy(self, header: BatchHeader, batch: memoryview, rules: Rules) -> Kept | None:
         kept = [
@@ -180,7 +185,7 @@ class BatchCleaner:
         if not kept:
             return None
         has_tombstone = any(record.value is None for record in kept)
-        return _converted(header, kept, rules.now_ms + rules.delete_retention_ms if has_tombstone else None)
+        return _converted(header, kept, rules.new_horizon if has_tombstone else None)
 
 
 def _stays_empty(header: BatchHeader, rules: Rules) -> bool:

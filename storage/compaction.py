@@ -13,6 +13,7 @@ Source: Apache Kafka 4.3.0, Cleaner, LocalLog.replaceSegments.
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -100,6 +101,7 @@ class Compaction:
     def run(self, segments: Sequence[LogSegment], task: Round, offsets: OffsetMap) -> Cleaned:
         """Compact `segments`, all of the log in ascending order, and return what was done.
 
+        The last of them is active and never touched: the range must end at its base or before.
         Raises `Uncleanable` and `UnsupportedFormat` with path and position, `ReadFault` and `WriteFault`; and what
         `throttle` raises.
         """
@@ -118,6 +120,7 @@ class _Run:
 
     def run(self) -> Cleaned:
         task, segments = self._task, self._segments
+        assert task.first_uncleanable <= segments[-1].base_offset, "the active segment is appended to"
         self._offsets.clear()
         if task.first_dirty >= task.first_uncleanable:
             return self._done
@@ -372,7 +375,7 @@ def collect_aborted(segments: Iterable[LogSegment], start: Offset, end: Offset) 
 
 def _floor(segments: Sequence[LogSegment], offset: Offset) -> int:
     """Return the place of the segment that holds `offset`, or would."""
-    return max(sum(segment.base_offset <= offset for segment in segments) - 1, 0)
+    return max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
 
 # ---- the swap, and what is left over of one

@@ -37,7 +37,7 @@ class Script:
             "internal.segment.bytes": self.rng.choice((2200, 3000, 8000)),
             "index.interval.bytes": self.rng.choice((0, 100, 300, 4096)),
             "segment.index.bytes": 4096,
-            "delete.retention.ms": self.rng.choice((0, 1000, 60_000)),
+            "delete.retention.ms": self.rng.choice((0, 1000, 1000, 60_000, 60_000, 2**63 - 1)),
             "message.timestamp.type": self.rng.choice(("CreateTime", "CreateTime", "LogAppendTime")),
             # Appends without a key would be refused otherwise; what is done to the log does not ask.
             "cleanup.policy": "delete",

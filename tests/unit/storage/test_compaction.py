@@ -171,6 +171,16 @@ def test_a_tombstone_stays_until_the_horizon_that_the_first_round_gives_it_has_p
     assert offsets_in(fs, PLACE) == [2]
 
 
+def test_a_tombstone_that_is_to_be_kept_for_ever_gets_no_horizon() -> None:
+    for_ever = LogConfig(delete_retention_ms=2**63 - 1, internal_segment_bytes=100_000)
+    fs, bases = written([one(0, 1), legacy(1, 1, key=key(3), value=None)], [one(2, 1, None)], [one(3, 2)])
+    for now in (TS, TS + 10**15):
+        clean(fs, bases[-1], now=now, config=for_ever)
+        assert [(b.header.base_offset, b.header.has_delete_horizon) for b in batches_of(fs, PLACE)] == [
+            (1, False), (2, False), (3, False),
+        ]  # fmt: skip
+
+
 def test_timestamps_of_records_do_not_let_a_tombstone_go() -> None:
     late = one(0, 1, base_timestamp=TS + 10**9)
     early = one(1, 1, None, base_timestamp=TS - 10**9)
