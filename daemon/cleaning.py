@@ -8,49 +8,63 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from daemon.log_dir import LogDir
 from daemon.partition import Partition
 from storage.cleaned_batch import LastRecord
-from storage.compaction import Compaction, Round, Uncleanable, mark_snapshots_deleted, swap_in
+from storage.compaction import Compaction, Round, Uncleanable, swap_in
 from storage.errors import UnsupportedFormat
 from storage.fs import Fs
 from storage.offset_map import OffsetMap
 from storage.segment import LogSegment
 from storage.units import Offset, TopicPartition
 
-DEDUPE_BUFFER_BYTES: Final = 134_217_728
-"""`log.cleaner.dedupe.buffer.size`."""
+RETRY_MS: Final = 900_000
+"""How long a partition that cannot be compacted is left alone."""
+
+
+class _Bad(NamedTuple):
+    reason: str
+    until_ms: int
 
 
 @dataclass(slots=True)
 class Cleaner:
     """Compacts one partition at a time; keeps the offset map, and which partitions cannot be compacted and why.
 
-    `uncleanable` is forgotten by `retry`: what was wrong may have been put right.
+    Those are tried again after `RETRY_MS`: what is wrong may have been put right.
     """
 
     fs: Fs
-    memory_bytes: int = DEDUPE_BUFFER_BYTES
-    throttle: Callable[[int], None] = lambda _size: None
-    uncleanable: dict[TopicPartition, str] = field(default_factory=dict)
+    memory_bytes: int
+    throttle: Callable[[int], None]
+    _bad: dict[TopicPartition, _Bad] = field(default_factory=dict)
     _offsets: OffsetMap | None = None
+
+    @property
+    def uncleanable(self) -> Mapping[TopicPartition, str]:
+        """The partitions that could not be compacted when it was last tried, and why."""
+        return {name: bad.reason for name, bad in self._bad.items()}
 
     def due_ratio(self, log_dir: LogDir, partition: Partition, now_ms: int) -> float | None:
         """Return how dirty a partition is if it is to be compacted, else None. Raises `ReadFault`."""
         config = partition.log.config
-        if not config.is_compacted or not partition.has_settings or partition.name in self.uncleanable:
+        bad = self._bad.get(partition.name)
+        if not config.is_compacted or not partition.has_settings or (bad is not None and now_ms < bad.until_ms):
             return None
         found = partition.assess_compaction(log_dir.cleaned_up_to(partition.name), now_ms)
         return found.dirty_ratio if found.is_due(config.min_cleanable_dirty_ratio) else None
 
     def clean(self, log_dir: LogDir, partition: Partition, now_ms: int) -> None:
-        """Compact a partition as far as the offset map takes; a damaged one is noted as uncleanable and left alone.
+        """Compact a partition as far as the offset map takes.
 
-        Raises `ReadFault` and `WriteFault`.
+        Raises `Uncleanable` and `UnsupportedFormat` where the log holds what must not be rewritten: it is left alone
+        then for a while. And `ReadFault` and `WriteFault`.
         """
         log = partition.log
+        # What is merged away must not be waited for by a later flush; so no segment that it reads is unflushed.
+        partition.flush(now_ms, log.segments.active.base_offset)
         found = partition.assess_compaction(log_dir.cleaned_up_to(partition.name), now_ms)
         if self._offsets is None:
             self._offsets = OffsetMap(self.memory_bytes)
@@ -67,8 +81,9 @@ class Cleaner:
         try:
             done = how.run(log.segments.all, task, self._offsets)
         except (Uncleanable, UnsupportedFormat) as fault:
-            self.uncleanable[partition.name] = str(fault)
-            return
+            self._bad[partition.name] = _Bad(str(fault), now_ms + RETRY_MS)
+            raise
+        self._bad.pop(partition.name, None)
         log_dir.write_cleaned(partition.name, done.next_dirty)
 
     def _swap(self, partition: Partition, cleaned: LogSegment, sources: Sequence[LogSegment]) -> tuple[PurePath, ...]:
@@ -77,11 +92,8 @@ class Cleaner:
         for segment in sources:
             segment.close_for_writing()
         partition.replaced += sources
-        return (*gone, *mark_snapshots_deleted(self.fs, partition.directory, sources))
-
-    def retry(self) -> None:
-        """Try again what could not be compacted."""
-        self.uncleanable.clear()
+        # Snapshots of segments that were merged into the first stay: the log counts on them, until the next opening.
+        return gone
 
 
 def last_records(partition: Partition) -> Mapping[int, LastRecord]:

@@ -29,7 +29,7 @@ from daemon.partition import Partition
 from daemon.partitions import mark_deleted, remove_directory
 from daemon.recovering import needs_a_look, recover_log_dir
 from storage.config import LogConfig
-from storage.errors import CorruptData, EnvironmentFault, FileVanished, printable
+from storage.errors import CorruptData, EnvironmentFault, FileVanished, LogmendError, printable
 from storage.fs import FileKind, Fs
 from storage.log import Log
 from storage.log_types import LogSetup
@@ -221,14 +221,19 @@ class LogDir:
     def close(self) -> None:
         """Shut down cleanly, in a broker's order: high watermarks, logs, the other checkpoints, at last the marker.
 
-        What fails is raised; there is no marker then, and the next opening recovers.
+        The first error is raised once all logs have had their turn; there is no marker then, nor checkpoints, and the
+        next opening recovers.
         """
+        failed: list[LogmendError] = []
         try:
             self.write_high_watermarks()
             for partition in self.partitions.values():
-                partition.begin_pending_epoch()
-                partition.epochs.save()
-                partition.log.close()
+                try:
+                    partition.close()
+                except LogmendError as fault:
+                    failed.append(fault)
+            if failed:
+                raise failed[0]
             self.write_recovery_points()
             self.write_log_starts()
             write_clean_shutdown(self._fs, self.path / CLEAN_SHUTDOWN, _UNKNOWN_BROKER_EPOCH)

@@ -38,7 +38,7 @@ class LogManager:
         """For `open` alone."""
         self._fs, self.log_dirs, self.options = fs, tuple(log_dirs), options
         self.topics = Topics(fs, self.log_dirs, options, self.fenced)
-        self.cleaner = Cleaner(fs)
+        self.cleaner = Cleaner(fs, options.cleaner_memory_bytes, options.cleaner_throttle)
         self._schedule = Schedule(self, now_ms)
 
     @classmethod
@@ -198,7 +198,10 @@ class LogManager:
         return self._each(one)
 
     def compact(self, now_ms: int) -> list[LogmendError]:
-        """Compact every partition that is due, the dirtiest first, each once."""
+        """Compact every partition that is due, the dirtiest first, each once; return what went wrong.
+
+        One that is damaged stays as it is, and is tried again after a while; `cleaner.uncleanable` says which and why.
+        """
         due: list[tuple[float, LogDir, Partition]] = []
 
         def judge(log_dir: LogDir, partition: Partition) -> None:

@@ -46,6 +46,10 @@ class ManagerOptions:
     jobs: int = 1
     version: str = ""
     producer_expiration_ms: int = 86_400_000
+    cleaner_memory_bytes: int = 134_217_728
+    """Of the offset map: `log.cleaner.dedupe.buffer.size`."""
+    cleaner_throttle: Callable[[int], None] = lambda _size: None
+    """Is told of the bytes that compaction reads and writes, and may wait."""
     draw_jitter: Callable[[int], int] = lambda _bound: 0
     lock: Callable[[PurePath], AbstractContextManager[Any]] = lock_log_dir
     draw_id: DrawId = draw_id

@@ -43,7 +43,7 @@ class Partition:
     def is_dead(self) -> bool:
         """Whether a sync of its log failed, or a write could not be taken back."""
         try:
-            self.log.flush(self.log.recovery_point)  # nothing is to be flushed up to there
+            self.log.set_log_start(self.log.log_start)  # changes nothing, and asks first
         except LogUnusable:
             return True
         return False
@@ -59,6 +59,12 @@ class Partition:
         """Let go of all files and nothing else, as a crash would."""
         self.close_removed()
         self.log.close_abruptly()
+
+    def close(self) -> None:
+        """Make everything durable and let go of it; raises as `Log.close` does."""
+        self.begin_pending_epoch()
+        self.epochs.save()
+        self.log.close()
 
     def flush(self, now_ms: int, up_to: Offset | None = None) -> None:
         """Make the log durable; raises as `Log.flush` does."""

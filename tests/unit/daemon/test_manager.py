@@ -18,6 +18,7 @@ from checkpoint.offsets import (
     RECOVERY_POINTS,
     decode_offsets,
 )
+from daemon.cleaning import RETRY_MS
 from daemon.manager import LogManager
 from daemon.options import Intervals
 from daemon.refusals import LogDirHeld, NoLogDir, PartitionOffline, UnknownTopic
@@ -296,10 +297,18 @@ def test_a_log_that_cannot_be_compacted_is_named_and_the_others_are() -> None:
     fs.truncate(path, 0)
     with fs.open_append(path) as file:
         file.append(data)
-    assert manager.compact(NOW) == []
+    (fault,) = manager.compact(NOW)
+    assert "BAD_CRC" in str(fault)
     assert list(manager.cleaner.uncleanable) == [TopicPartition("bad", 0)]
-    assert "BAD_CRC" in manager.cleaner.uncleanable[TopicPartition("bad", 0)]
     assert points(fs, CLEANER_OFFSETS).keys() == {P0}
+    assert manager.compact(NOW + 1) == []  # left alone
+    data[66] ^= 1
+    fs.truncate(path, 0)
+    with fs.open_append(path) as file:
+        file.append(data)
+    assert manager.compact(NOW + RETRY_MS) == []
+    assert manager.cleaner.uncleanable == {}
+    assert len(points(fs, CLEANER_OFFSETS)) == 2
 
 
 # ---- disks that fail
@@ -323,6 +332,22 @@ def test_a_failed_sync_takes_its_log_directory_offline_alone() -> None:
     manager.close()
     assert CLEAN_SHUTDOWN not in inner.contents("/a")
     assert CLEAN_SHUTDOWN in inner.contents("/b")
+
+
+def test_a_log_that_cannot_be_closed_costs_the_marker_and_no_other_log() -> None:
+    inner = disk()
+    with open_manager(inner) as manager:
+        manager.topics.create("orders", 2, {}, NOW)
+    fs = FailingFs(inner, errno.EIO, lambda call: call.method == "sync" and "orders-0" in str(call.path))
+    manager = open_manager(fs)
+    other = TopicPartition("orders", 1)
+    append(manager, "a")
+    append(manager, "b", name=other)
+    fs.is_broken = True
+    with pytest.raises(WriteFault, match="orders-0"):
+        manager.close()
+    assert CLEAN_SHUTDOWN not in inner.contents("/a")
+    assert "00000000000000000001.snapshot" in inner.contents("/a/orders-1")
 
 
 def test_a_full_disk_refuses_appends_and_nothing_else() -> None:
