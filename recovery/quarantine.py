@@ -200,16 +200,25 @@ def _state_of_cut(fs: ReadFs, one: Kept, item: Item, path: PurePath) -> _State:
         raise CheckpointCorrupt("the kept bytes are not what the manifest says", path=one.place / item.kept)
     if size > item.position and not _tail_is(fs, one, item, path, size):
         return _State(refused="something was appended to it")
-    return _State(done=size == item.position + item.size and fs.stat(path).mtime_ns == item.mtime_ns)
+    is_back = size == item.position + item.size and fs.stat(path).mtime_ns == item.mtime_ns
+    return _State(done=is_back and _tail_is(fs, one, item, path, size, torn=False))
 
 
-def _tail_is(fs: ReadFs, one: Kept, item: Item, path: PurePath, size: int) -> bool:
-    """Tell whether what stands behind the cut are the kept bytes, all of them or the first part."""
+def _tail_is(fs: ReadFs, one: Kept, item: Item, path: PurePath, size: int, *, torn: bool = True) -> bool:
+    """Tell whether what stands behind the cut are the kept bytes, all of them or the first part.
+
+    With `torn` some may be zero instead: an append that was under way when the power went leaves its length and holes.
+    """
     length = size - item.position
     if length > item.size:
         return False
     wanted = _bytes(fs, None if item.zeroes else one.place / item.kept, 0, length)
-    return all(a == b for a, b in zip(_bytes(fs, path, item.position, length), wanted, strict=True))
+    found = _bytes(fs, path, item.position, length)
+    return all(a == b or (torn and _is_torn_from(a, b)) for a, b in zip(found, wanted, strict=True))
+
+
+def _is_torn_from(found: bytes, wanted: bytes) -> bool:
+    return len(found) == len(wanted) and all(now in (0, then) for now, then in zip(found, wanted, strict=True))
 
 
 def _state_of_replaced(fs: ReadFs, one: Kept, item: Item, path: PurePath) -> _State:
@@ -242,7 +251,11 @@ def _undo(fs: Fs, one: Kept, item: Item) -> None:
 
 
 def _put_tail_back(fs: Fs, one: Kept, item: Item, path: PurePath) -> None:
-    done = fs.stat(path).size - item.position
+    size = fs.stat(path).size
+    if size > item.position and not _tail_is(fs, one, item, path, size, torn=False):
+        size = item.position
+        fs.truncate(path, size)
+    done = size - item.position
     with fs.open_append(path) as file:
         for piece in _bytes(fs, None if item.zeroes else one.place / item.kept, done, item.size - done):
             file.append(piece)
