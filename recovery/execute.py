@@ -31,8 +31,9 @@ from recovery.plan import (
     TruncateTo,
 )
 from storage.errors import FileVanished, NoRoom, PlanStale, WriteFault
-from storage.fs import FileKind, FileStat, Fs, ReadFs, WriteFile, sync_all, temporary_name
+from storage.fs import FileKind, FileStat, Fs, ReadFs, WriteFile, temporary_name
 from storage.names import FileRole, segment_file_name
+from storage.syncing import sync_all
 from storage.units import Offset
 
 _CHUNK: Final = 1 << 20

@@ -1,12 +1,11 @@
 """The one door to the file system: one method, one effect, one point at which a machine can die.
 
-`ReadFs` looks, `Fs` also changes. Whatever only verifies is handed a `ReadOnlyFs`, so that a change there is a type
-error before it could be an accident. `tests/support/memory_fs.py` implements the same protocol over a model of what
-survives a crash. No file is opened, changed or given a mode through a symbolic link (only a directory that is listed,
-synced or locked may be reached by one), and nothing waits on a FIFO: a log directory holds plain files, and whatever
-else lies there is reported. A file with a second name is not written in place, as the other name's bytes would change.
-
-A failing call raises `ReadFault`, `FileVanished`, `WriteFault` or `DiskFull`, each with operation and path.
+`ReadFs` looks, `Fs` also changes. Whatever only verifies is handed a `ReadOnlyFs`: a change there is a type error first.
+`tests/support/memory_fs.py` implements the same protocol over a model of what survives a crash. No file is opened,
+changed or given a mode through a symbolic link (only a directory that is listed, synced or locked may be reached by
+one), and nothing waits on a FIFO: whatever is no plain file is reported. A file with a second name is not written in
+place, as the other name's bytes would change. A failing call raises `ReadFault`, `FileVanished`, `WriteFault` or `DiskFull`,
+each with operation and path.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import os
 import stat as stat_bits
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import PurePath
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias, cast
@@ -29,7 +28,6 @@ from storage.errors import DiskFull, EnvironmentFault, FileVanished, LogDirInUse
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _GONE: Final = (errno.ENOENT, errno.ESTALE)
 _LOCK_NAME: Final = ".lock"
-_SYNC_THREADS: Final = 16
 # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes. It means nothing for a plain file.
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FLOCK: Final = struct.Struct("@hhqqi0q")  # flock of fcntl(2): type, whence, start, length, process; padded at its end
@@ -158,22 +156,6 @@ def read_all(fs: ReadFs, path: PurePath, limit: int) -> bytes:
             if filled < len(buffer):
                 return bytes(buffer[:filled])
             buffer.extend(bytes(min(len(buffer), limit + 1 - filled)))
-
-
-def sync_all(files: Sequence[WriteFile]) -> None:
-    """Make several files durable, side by side where they are real: a disk does many syncs in the time of a few.
-
-    Raises the first fault once none of them is under way any more.
-    """
-    if len(files) < 2 or not all(isinstance(file, _OsWriteFile) for file in files):
-        for file in files:
-            file.sync()
-        return
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (brings logging: 5 ms for whoever writes nothing)
-
-    with ThreadPoolExecutor(min(len(files), _SYNC_THREADS), thread_name_prefix="sync") as pool:
-        for done in [pool.submit(file.sync) for file in files]:
-            done.result()
 
 
 def temporary_name(path: PurePath) -> PurePath:
@@ -320,7 +302,9 @@ class _OsReadFile(_OpenFile):
         return done
 
 
-class _OsWriteFile(_OpenFile):
+class OsWriteFile(_OpenFile):
+    """A file of the real disk, growing at its end."""
+
     _fault = staticmethod(write_fault)
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
@@ -368,11 +352,11 @@ class OsFs:
 
     def create(self, path: PurePath, like: FileStat | None = None) -> WriteFile:
         with _raising(write_fault, "creating", path):
-            return _OsWriteFile(path, _open_plain(path, "xb", like))
+            return OsWriteFile(path, _open_plain(path, "xb", like))
 
     def open_append(self, path: PurePath) -> WriteFile:
         with _raising(write_fault, "opening", path):
-            return _OsWriteFile(path, _open_plain(path, "r+b"))
+            return OsWriteFile(path, _open_plain(path, "r+b"))
 
     def truncate(self, path: PurePath, size: int) -> None:
         with _raising(write_fault, f"truncating to {size}", path), _open_plain(path, "r+b") as raw:

@@ -78,7 +78,7 @@ def open_descriptors() -> int:
 
 def test_a_short_write_is_completed(tmp_path: Path) -> None:
     script, file = raw(3, 1, 4)
-    storage.fs._OsWriteFile(tmp_path, file).append(b"abcdefgh")
+    storage.fs.OsWriteFile(tmp_path, file).append(b"abcdefgh")
     assert script.taken == b"abcdefgh"
 
 
@@ -86,7 +86,7 @@ def test_a_short_write_is_completed(tmp_path: Path) -> None:
 def test_a_write_that_takes_nothing_is_a_fault_and_no_endless_loop(tmp_path: Path, answer: int | None) -> None:
     _, file = raw(3, answer)
     with pytest.raises(WriteFault) as caught:
-        storage.fs._OsWriteFile(tmp_path, file).append(b"abcdefgh")
+        storage.fs.OsWriteFile(tmp_path, file).append(b"abcdefgh")
     assert caught.value.errno == errno.EIO
 
 
@@ -107,7 +107,7 @@ def test_a_short_read_goes_on_to_the_end(tmp_path: Path) -> None:
 def test_an_error_on_closing_is_a_fault_too(tmp_path: Path) -> None:
     _, file = raw(OSError(errno.EDQUOT, "quota"))
     with pytest.raises(DiskFull):
-        storage.fs._OsWriteFile(tmp_path, file).close()
+        storage.fs.OsWriteFile(tmp_path, file).close()
 
 
 def test_views_of_numbers_are_written_and_read_as_bytes(tmp_path: Path) -> None:
