@@ -1,11 +1,11 @@
 """The one door to the file system: one method, one effect, one point at which a machine can die.
 
-`ReadFs` looks, `Fs` also changes. Whatever only verifies is handed a `ReadOnlyFs`: a change there is a type error first.
+`ReadFs` looks, `Fs` also changes. Whatever only verifies gets a `ReadOnlyFs`: a change there is a type error first.
 `tests/support/memory_fs.py` implements the same protocol over a model of what survives a crash. No file is opened,
 changed or given a mode through a symbolic link (only a directory that is listed, synced or locked may be reached by
 one), and nothing waits on a FIFO: whatever is no plain file is reported. A file with a second name is not written in
-place, as the other name's bytes would change. A failing call raises `ReadFault`, `FileVanished`, `WriteFault` or `DiskFull`,
-each with operation and path.
+place, as the other name's bytes would change. A failing call raises `ReadFault`, `FileVanished`, `WriteFault` or
+`DiskFull`, each with operation and path.
 """
 
 from __future__ import annotations
