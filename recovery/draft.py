@@ -92,13 +92,13 @@ class Draft:
     def plan(self, actions: tuple[Action, ...], loaded: LoadedOffsets | None, scanned_bytes: int) -> RecoveryPlan:
         """Return the plan."""
         survey = self.survey
-        touched = {action.path for action in actions}
-        examined = {files.log for files in survey.resolved.segments} if actions else set()
+        # Names are compared, not paths: there are many of them, and nearly always no action at all.
+        wanted = {action.path.name for action in actions if action.path.parent == survey.directory}
+        if actions:
+            wanted |= {files.log.name for files in survey.resolved.segments}
         entries = survey.inventory.entries
         preconditions = tuple(
-            Precondition.of(survey.directory / name, entry.stat)
-            for name, entry in entries.items()
-            if survey.directory / name in touched | examined
+            Precondition.of(survey.directory / name, entry.stat) for name, entry in entries.items() if name in wanted
         )
         return RecoveryPlan(
             partition=survey.partition,

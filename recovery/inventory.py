@@ -15,8 +15,13 @@ from recovery.findings import Damage, Finding
 from recovery.plan import Rename, SetAside
 from recovery.verify import SegmentFiles
 from storage.fs import FileKind, FileStat, ReadFs
-from storage.names import SEGMENT_ROLES, FileName, FileRole, FileState, parse_file_name, segment_file_name
+from storage.names import SEGMENT_ROLES, FileName, FileRole, FileState, offset_digits, parse_file_name
 from storage.units import Offset
+
+# Looking up a member of an enumeration is slow, and these are asked for at every file.
+_LIVE: Final = FileState.LIVE
+_FILE: Final = FileKind.FILE
+_SUFFIXES: Final = tuple(role.value for role in (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_INDEX))
 
 
 class Entry(NamedTuple):
@@ -49,6 +54,9 @@ def take_inventory(fs: ReadFs, directory: PurePath, user: int | None = None) -> 
         file = parse_file_name(name)
         if file is None or file.role is FileRole.OURS or stat.kind is FileKind.DIRECTORY:
             continue
+        if file.is_canonical and file.state is _LIVE and stat.kind is _FILE and _is_owners(stat, owner):
+            inventory.entries[name] = Entry(file, stat)  # nearly all are like this
+            continue
         path = directory / name
         if file.state is FileState.TEMPORARY:
             continue
@@ -71,10 +79,14 @@ def _name_findings(file: FileName, path: PurePath) -> list[Finding]:
     return []
 
 
+def _is_owners(stat: FileStat, owner: int) -> bool:
+    return stat.uid == owner and stat.mode & 0o600 == 0o600
+
+
 def owner_findings(path: PurePath, stat: FileStat, owner: int) -> list[Finding]:
     """Tell if the user `owner` could not open the file for reading and writing by being its owner."""
     if stat.uid == owner:
-        if stat.mode & 0o600 == 0o600:
+        if _is_owners(stat, owner):
             return []
         return [Finding(Damage.NOT_READABLE, path, f"mode {stat.mode:o}: its own user may not read and write it")]
     if owner == 0 or stat.mode & 0o006 == 0o006:
@@ -182,14 +194,12 @@ def _finish_swaps(
 
 def _collect(resolved: Resolved, inventory: Inventory, live: Mapping[str, str]) -> None:
     bases = set()
-    for name in live:
-        file = parse_file_name(name)
-        assert file is not None
+    files = {name: _file(inventory, name, now) for name, now in live.items()}
+    for file in files.values():
         if file.role is FileRole.LOG and file.is_canonical and file.base_offset is not None and file.base_offset >= 0:
             bases.add(file.base_offset)
     for name, now in live.items():
-        file = parse_file_name(name)
-        assert file is not None
+        file = files[name]
         if file.role is FileRole.SNAPSHOT and file.is_canonical and file.base_offset is not None:
             resolved.snapshots[file.base_offset] = now
         elif file.role in SEGMENT_ROLES and file.role is not FileRole.LOG and file.base_offset not in bases:
@@ -198,10 +208,19 @@ def _collect(resolved: Resolved, inventory: Inventory, live: Mapping[str, str]) 
     resolved.segments = [_segment(inventory, live, Offset(base)) for base in sorted(bases)]
 
 
+def _file(inventory: Inventory, name: str, now: str) -> FileName:
+    if name == now:
+        return inventory.entries[name].file
+    file = parse_file_name(name)
+    assert file is not None
+    return file
+
+
 def _segment(inventory: Inventory, live: Mapping[str, str], base: Offset) -> SegmentFiles:
     paths, stats = [], []
-    for role in (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_INDEX):
-        name = segment_file_name(base, role)
+    digits = offset_digits(base)
+    for suffix in _SUFFIXES:
+        name = digits + suffix
         now = live.get(name)
         paths.append(inventory.directory / (now or name))
         stats.append(None if now is None else inventory.entries[now].stat)

@@ -265,8 +265,10 @@ class _OpenFile:
         self._path, self._raw = path, raw
 
     def close(self) -> None:
-        with _raising(self._fault, "closing", self._path):
+        try:
             self._raw.close()
+        except OSError as error:
+            raise self._fault("closing", self._path, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -341,8 +343,10 @@ class OsFs:
             return _file_stat(os.lstat(path))
 
     def open_read(self, path: PurePath) -> ReadFile:
-        with _raising(read_fault, "opening", path):
+        try:
             return _OsReadFile(path, _open_plain(path, "rb"))
+        except OSError as error:
+            raise read_fault("opening", path, error) from error
 
     def free_bytes(self, directory: PurePath) -> int:
         import shutil  # noqa: PLC0415 (7 ms at start-up for what is asked on rare occasions; pyfakefs knows no statvfs)
