@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cli.console import Console
-from cli.engine import add_log_dirs, now_ms, opened
+from cli.engine import Engine, add_log_dirs, now_ms, opened
 from cli.record_text import FORMATS, Encoding
 from cli.signals import Terminated
 from cli.version import version
@@ -91,11 +91,11 @@ class _Sender:
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Append what comes until the input ends; a line or a batch that is refused ends it as well."""
-    with opened(arguments, console, environment) as manager:
-        sender = _Sender(manager, arguments.topic, CODECS[arguments.codec])
+    with opened(arguments, console, environment) as engine:
+        sender = _Sender(engine.manager, arguments.topic, CODECS[arguments.codec])
         status = ExitStatus.CLEAN
         try:
-            _append_all(arguments, manager, sender, console)
+            _append_all(arguments, engine, sender, console)
         except LogmendError as error:
             status = error.status
             raise
@@ -104,7 +104,8 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     return status
 
 
-def _append_all(arguments: argparse.Namespace, manager: LogManager, sender: _Sender, console: Console) -> None:
+def _append_all(arguments: argparse.Namespace, engine: Engine, sender: _Sender, console: Console) -> None:
+    manager = engine.manager
     partitions = manager.topics.get(arguments.topic).partitions
     if arguments.partition is not None:
         manager.partition(TopicPartition(arguments.topic, arguments.partition))
@@ -113,8 +114,14 @@ def _append_all(arguments: argparse.Namespace, manager: LogManager, sender: _Sen
     batcher = Batcher(
         partitions, keyless, sender.send, batch_bytes=arguments.batch_bytes, linger_ms=arguments.linger_ms
     )
+    descriptor = sys.stdin.fileno()
+
+    def is_ready() -> bool:
+        with engine.deferral.interruptible():
+            return bool(select.select([descriptor], [], [], _wait_ms(batcher) / 1000)[0])
+
     try:
-        for number, line in lines(sys.stdin.fileno(), lambda: _wait_ms(batcher)):
+        for number, line in lines(descriptor, is_ready):
             if line is None:
                 batcher.send_due(now_ms())
             elif line:
@@ -142,14 +149,14 @@ def _wait_ms(batcher: Batcher) -> int:
     return _LOOK_UP_MS if wait is None else min(wait, _LOOK_UP_MS)
 
 
-def lines(descriptor: int, wait_ms: Callable[[], int]) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the lines of a stream with their numbers, without their ends; None when there was nothing for `wait_ms`.
+def lines(descriptor: int, is_ready: Callable[[], bool]) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the lines of a stream with their numbers, without their ends; None where it is not ready after a while.
 
     Raises `ConfigInvalid` for a line of more than 256 MiB.
     """
     number, parts, size = 0, list[bytes](), 0
     while True:
-        if not select.select([descriptor], [], [], wait_ms() / 1000)[0]:
+        if not is_ready():
             yield number, None
             continue
         piece = os.read(descriptor, _PIECE)

@@ -6,12 +6,15 @@ import argparse
 import contextlib
 import os
 import random
+import resource
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
+from typing import NamedTuple
 
 from cli.arguments import add_output, options_of, require_paths, settings_of
 from cli.console import Console
+from cli.deferral import Deferral, deferred
 from cli.recover import refuse_foreign_daemon
 from cli.settings import Settings, parse_properties
 from cli.targets import absolute, ensure_log_dir
@@ -48,13 +51,22 @@ def _read(path: str) -> bytes:
         raise ConfigInvalid(f"server.properties {printable(path)}: cannot be read: {error.strerror}") from error
 
 
+class Engine(NamedTuple):
+    """A log manager, and where signals may end the work with it."""
+
+    manager: LogManager
+    deferral: Deferral
+
+
 @contextlib.contextmanager
-def opened(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> Iterator[LogManager]:
+def opened(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> Iterator[Engine]:
     """Give the log manager of the log directories that were named; it is closed at the end, whatever ends it.
 
-    Raises as `LogManager.open` and `close` do, and `ConfigInvalid` for what is no log directory.
+    From the end of opening on signals wait, see `cli.deferral`. Raises as `LogManager.open` and `close` do, and
+    `ConfigInvalid` for what is no log directory.
     """
     refuse_foreign_daemon()
+    allow_many_files()
     settings = settings_of(arguments, environment)
     paths = paths_of(OsFs(), settings)
     options = ManagerOptions(
@@ -64,16 +76,24 @@ def opened(arguments: argparse.Namespace, console: Console, environment: Mapping
         version=version(),
         draw_jitter=random.randrange,
     )
-    with LogManager.open(OsFs(), paths, now_ms(), options) as manager:
+    manager = LogManager.open(OsFs(), paths, now_ms(), options)
+    with deferred() as deferral, manager:
         for reason in manager.offline.values():
             console.complain(f"offline: {reason}")
-        yield manager
+        yield Engine(manager, deferral)
 
 
 def defaults_of(arguments: argparse.Namespace) -> LogConfig:
     """Return the settings that topics have unless they say otherwise."""
     path = getattr(arguments, "server_properties", None)
     return LogConfig.of_broker(parse_properties(_read(path), path)) if path else LogConfig()
+
+
+def allow_many_files() -> None:
+    """Raise the limit of open files as far as we may: each log has its files open, and there may be thousands."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def paths_of(fs: ReadFs, settings: Settings) -> list[PurePath]:

@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         _bring_in_order(arguments, console, environment)
         return _read_views(arguments, console, environment)
     try:
-        with opened(arguments, console, environment) as manager:
+        with opened(arguments, console, environment) as (manager, deferral), deferral.interruptible():
             topic = manager.topics.get(arguments.topic)
             numbers = _numbers(arguments, range(topic.partitions))
             names = [TopicPartition(topic.name, number) for number in numbers]

@@ -63,7 +63,7 @@ def settings_in(words: list[str]) -> dict[str, str]:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Do one step."""
     changes = settings_in(getattr(arguments, "changes", []))
-    with opened(arguments, console, environment) as manager:
+    with opened(arguments, console, environment) as (manager, _):
         topics, told = _step(arguments, manager, changes)
         shown = [_document(manager, topic) for topic in topics]
     if console.json:
