@@ -326,6 +326,6 @@ def test_a_run_that_changes_nothing_is_refused() -> None:
 
 
 def test_four_hundred_states_a_second_are_no_effort() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     counts = every_crash(with_a_torn_tail, cut_rightly, check_cut, cut_rightly, strict=True, sector=64)
-    assert (counts.states + counts.double_states) / (time.perf_counter() - start) > 400
+    assert (counts.states + counts.double_states) / (time.process_time() - start) > 400

@@ -129,9 +129,9 @@ def test_whatever_is_assigned_both_columns_rise_strictly_and_are_read_back(found
 
 
 def test_a_hundred_thousand_lines_take_linear_time() -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert len(decode_epochs(encode_epochs(EpochStart(number, number) for number in range(100_000)))) == 100_000
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 def test_a_file_is_replaced_in_one_step(tmp_path: Path) -> None:

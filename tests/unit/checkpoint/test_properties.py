@@ -61,7 +61,7 @@ def test_any_bytes_are_properties_or_a_typed_error(data: bytes) -> None:
 
 
 def test_hostile_files_cost_linear_time() -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     for data in (b"\\" * 1_000_000, b"a\\\n" * 300_000, b" " * 1_000_000, b"=" * 1_000_000, b"\\ " * 500_000):
         assert len(decode_properties(data)) <= 1
-    assert time.perf_counter() - begin < 3
+    assert time.process_time() - begin < 3

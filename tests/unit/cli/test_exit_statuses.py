@@ -411,13 +411,3 @@ def test_a_partition_in_two_log_directories_blocks_both(tmp_path: Path) -> None:
     assert done.stdout.count("duplicate_partition") == 2
     assert logmend("recover", tmp_path / "a", tmp_path / "b").returncode == 3
     assert logmend("recover", tmp_path / "a", tmp_path / "b").returncode == 3
-
-
-def test_the_command_ends_quickly_on_nothing(tmp_path: Path) -> None:
-    logmend("recover", tmp_path)
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        logmend("recover", tmp_path)
-        times.append(time.perf_counter() - began)
-    assert min(times) < 1.0  # the bound that matters is measured by a benchmark; this only finds a heavy import

@@ -405,9 +405,9 @@ def test_indexes_of_a_million_entries_cost_little_time() -> None:
         8 * count
     )
     stamped = b"".join(number.to_bytes(8) + number.to_bytes(4) for number in range(count))
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert used_length(data, IndexKind.OFFSET) == 8 * 399_999
     assert used_length(stamped, IndexKind.TIME) == 12 * count
     OffsetIndexCheck(data, 0).finish(0)
     TimeIndexCheck(stamped, 0).finish(0)
-    assert time.perf_counter() - begin < 3
+    assert time.process_time() - begin < 3

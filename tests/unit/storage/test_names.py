@@ -313,16 +313,16 @@ def test_topic_names_are_judged_by_the_widest_rule_there_ever_was() -> None:
 def test_a_hundred_thousand_names_are_parsed_in_a_second() -> None:
     names = [f"{number:020d}{suffix}" for number in range(25_000) for suffix in (".log", ".index", ".log.swap", "")]
     names += ["-" * 1000 + ".x-delete", "a-b." * 60 + "-delete", "x." * 120 + "log"] * 100
-    begin = time.perf_counter()
+    begin = time.process_time()
     for name in names:
         parse_file_name(name)
-    assert time.perf_counter() - begin < 3
+    assert time.process_time() - begin < 3
 
 
 def test_hostile_names_cost_linear_time() -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     for name in ("-." * 500_000 + " -delete", "0" * 1_000_000 + ".log", ".tmp" * 250_000, "a-a." * 250_000 + "-delete"):
         parse_file_name(name)
         with pytest.raises(CorruptData):
             parse_directory_name(name)
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2

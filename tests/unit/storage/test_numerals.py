@@ -50,9 +50,9 @@ def test_the_borders_of_int32_and_int64_are_exact() -> None:
 
 @pytest.mark.parametrize("text", ["9" * 5_000_000, "0" * 5_000_000, "٣" * 1_000_000])
 def test_a_number_of_millions_of_digits_costs_little_time(text: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert parse_int64(text) in (None, 0)
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

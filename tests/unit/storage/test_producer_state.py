@@ -209,10 +209,10 @@ def test_a_tail_of_a_longer_file_of_the_same_name_is_corruption() -> None:
 @pytest.mark.parametrize("count", [-1, 0, 2, 2**31 - 1, -(2**31)])
 def test_a_count_that_is_not_that_of_the_bytes_is_corruption_and_allocates_nothing(count: int) -> None:
     covered = struct.pack(">i", count) + bytes.fromhex(PLAIN)[10:]
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(SnapshotCorrupt, match="announced"):
         decode_snapshot(sealed(1, covered))
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
 
 
 @pytest.mark.parametrize("version", [0, 2, -1])
@@ -281,10 +281,10 @@ def test_the_last_stable_offset_of_every_abort_is_that_of_a_plain_search(steps: 
 
 def test_a_hundred_thousand_open_transactions_and_aborts_take_linear_time() -> None:
     state, count = ProducerState(), 100_000
-    begin = time.perf_counter()
+    begin = time.process_time()
     for number in range(count):
         state.add_batch(data(number, number, pid=number, attributes=TRANSACTIONAL))
     for number in range(count):
         state.add_batch(marker(count + number, pid=number))
     assert state.open_transactions() == {}
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
