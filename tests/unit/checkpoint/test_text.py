@@ -88,12 +88,12 @@ def test_bytes_that_are_not_utf_8_are_named_by_their_position() -> None:
     [b"9" * 3_000_000, b"0\n" + b"1" * 3_000_000, b"0\n1\n" + b"x" * 3_000_000, b"0\n2147483647\n", b"\x1b[2J\n"],
 )
 def test_hostile_files_end_in_a_short_printable_message(data: bytes) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(CorruptData) as raised:
         text.decode(data, 2)
     assert len(str(raised.value)) < 400
     assert str(raised.value).isprintable()
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 def test_numbers_of_fields_are_javas() -> None:
