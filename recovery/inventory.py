@@ -194,12 +194,13 @@ def _finish_swaps(
 
 def _collect(resolved: Resolved, inventory: Inventory, live: Mapping[str, str]) -> None:
     bases = set()
-    files = {name: _file(inventory, name, now) for name, now in live.items()}
+    # A broker takes the suffix off any swap file; what is called just `5` then, nobody reads.
+    files = {name: file for name, now in live.items() if (file := _file(inventory, name, now)) is not None}
     for file in files.values():
         if file.role is FileRole.LOG and file.is_canonical and file.base_offset is not None and file.base_offset >= 0:
             bases.add(file.base_offset)
-    for name, now in live.items():
-        file = files[name]
+    for name, file in files.items():
+        now = live[name]
         if file.role is FileRole.SNAPSHOT and file.is_canonical and file.base_offset is not None:
             resolved.snapshots[file.base_offset] = now
         elif file.role in SEGMENT_ROLES and file.role is not FileRole.LOG and file.base_offset not in bases:
@@ -208,12 +209,8 @@ def _collect(resolved: Resolved, inventory: Inventory, live: Mapping[str, str]) 
     resolved.segments = [_segment(inventory, live, Offset(base)) for base in sorted(bases)]
 
 
-def _file(inventory: Inventory, name: str, now: str) -> FileName:
-    if name == now:
-        return inventory.entries[name].file
-    file = parse_file_name(name)
-    assert file is not None
-    return file
+def _file(inventory: Inventory, name: str, now: str) -> FileName | None:
+    return inventory.entries[name].file if name == now else parse_file_name(name)
 
 
 def _segment(inventory: Inventory, live: Mapping[str, str], base: Offset) -> SegmentFiles:
