@@ -48,10 +48,11 @@ def _choice(*allowed: str) -> Parser:
 
 
 def _names(raw: object) -> tuple[str, ...]:
-    parts = raw.split(",") if isinstance(raw, str) else raw
+    # Spaces around commas are for the eye; those in an argument or a list of names belong to the name.
+    parts = [part.strip() for part in raw.split(",")] if isinstance(raw, str) else raw
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         raise ValueError("a list of names")
-    return tuple(part.strip() for part in parts if part.strip())
+    return tuple(part for part in parts if part.strip())
 
 
 def _text(raw: object) -> str:
