@@ -53,8 +53,8 @@ check: .venv/installed-tools ## format, lint, types, layers, tidiness
 	lint-imports --no-cache
 	python -m pytest -q tests/tidy
 
-bench: .venv/installed ## print how fast it is here, a table for each bench/bench_*.py
-	for bench in bench/bench_*.py; do echo "== $$bench"; python "$$bench"; done
+bench: .venv/installed ## say how fast it is here beside Kafka: tables, bench/results.json, bench/results.svg
+	python bench/run.py --out bench
 
 crash: .venv/installed-tools ## only the tests that crash at every effect
 	$(PYTEST) tests/crash

@@ -1,12 +1,12 @@
-"""How fast a log directory in good order is looked through, beside Kafka's own load of the same logs after a clean stop.
+"""How fast a log directory in good order is looked through, beside Kafka's own load of the same logs, shut down well.
 
-Partitions with ten small segments each, indexes, snapshots and checkpoints as Kafka itself leaves them when it is shut
+Partitions of ten small segments, indexes, snapshots and checkpoints as Kafka itself leaves them when it is shut
 down in good order. logmend is timed as the whole command `verify --depth quick`; it looks at the first and last entries
 of every index and at the batches behind the last one. Kafka is the sum of what its loader takes for each log, one after
 another (4.3.0, `UnifiedLog.create`, clean, the recovery point at the log end), in a JVM that is up and warm.
 Times are wall time, medians; `cpu` is the processor time of logmend. Page cache warm.
 
-Usage: python bench/bench_open.py [--partitions 1000] [--repeat 3] [--json FILE] [--scratch DIR]      needs Java and Maven
+Usage: python bench/bench_open.py [--partitions 1000] [--repeat 3] [--json FILE] [--scratch DIR]; needs Java and Maven
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ script itself is not counted. `--depth full` checks every batch against the inde
 headers; `--depth records` also decompresses and parses every record, as does `--deep-iteration`.
 Times are wall time, medians; `cpu` is the processor time of logmend. Page cache warm.
 
-Usage: python bench/bench_verify.py [--mib 256] [--repeat 5] [--json FILE] [--scratch DIR]      Kafka needs Java and Maven
+Usage: python bench/bench_verify.py [--mib 256] [--repeat 5] [--json FILE] [--scratch DIR]; Kafka needs Java, Maven
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the programs of this folder share: commands that are timed, repetitions that take turns, figures and their table.
+"""What the programs of this folder share: commands that are timed, repetitions that take turns, figures, their table.
 
 All contenders of a case run in turn, the first round is not counted, and medians are compared, so that what else the
 machine does meets all of them alike.
@@ -17,12 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from interop.kafka_lab import KAFKA
+
 from storage.scan import crc_name, kernel_name
 
+ROOT: Final = Path(__file__).resolve().parent.parent
 Case = Mapping[str, Callable[[], float]]
 """Contenders by their names; each returns the seconds that count."""
 
