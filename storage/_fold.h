@@ -23,10 +23,9 @@ struct event {
 /* Data batches of one producer that differ in nothing but their place: the first is out, the last is held. */
 struct run {
     int64_t producer_id;
-    int32_t producer_epoch, transactional;
-    int is_used, is_open, has_held;
-    int32_t row; /* where the held one still lies among the rows that are being folded, else -1 */
-    struct event held;
+    int32_t producer_epoch;
+    int16_t row; /* where the held one still lies among the rows that are being folded, else -1 */
+    uint8_t transactional, is_used, is_open, has_held;
 };
 
 struct fault {
@@ -44,6 +43,7 @@ struct fold {
     struct fault first_gap, epoch_fall, range_fault;
     struct buffer offsets, times, epochs, events;
     struct run *runs; /* a hash table of `slots` places, a power of two, at most half of them used */
+    struct event *held; /* by the same places: what is seldom looked at shall not fill the cache */
     size_t slots, producers, event_count, event_limit;
     uint64_t seed;
 };
@@ -89,8 +89,10 @@ fold_drop_events(struct fold *fold)
 {
     free(fold->events.data);
     free(fold->runs);
+    free(fold->held);
     memset(&fold->events, 0, sizeof fold->events);
     fold->runs = NULL;
+    fold->held = NULL;
     fold->slots = 0;
 }
 
@@ -318,13 +320,22 @@ grow_runs(struct fold *fold)
 {
     const size_t slots = fold->slots ? 2 * fold->slots : 64;
     struct run *const runs = calloc(slots, sizeof *runs);
-    if (runs == NULL)
+    struct event *const held = calloc(slots, sizeof *held);
+    if (runs == NULL || held == NULL) {
+        free(runs);
+        free(held);
         return -1;
+    }
     for (size_t slot = 0; slot < fold->slots; slot++)
-        if (fold->runs[slot].is_used)
-            *find_run(runs, slots, fold->seed, fold->runs[slot].producer_id) = fold->runs[slot];
+        if (fold->runs[slot].is_used) {
+            struct run *const run = find_run(runs, slots, fold->seed, fold->runs[slot].producer_id);
+            *run = fold->runs[slot];
+            held[run - runs] = fold->held[slot];
+        }
     free(fold->runs);
+    free(fold->held);
     fold->runs = runs;
+    fold->held = held;
     fold->slots = slots;
     return 0;
 }
@@ -361,10 +372,11 @@ struct latest {
 };
 
 static void
-hold(const struct latest *latest, struct run *run)
+hold(const struct fold *fold, const struct latest *latest, size_t slot)
 {
+    struct run *const run = &fold->runs[slot];
     if (run->row >= 0)
-        run->held = event_of(latest->block, latest->capacity, (size_t)run->row);
+        fold->held[slot] = event_of(latest->block, latest->capacity, (size_t)run->row);
     run->row = -1;
 }
 
@@ -372,7 +384,7 @@ static void
 hold_all(const struct fold *fold, struct latest *latest)
 {
     for (size_t n = 0; n < latest->count; n++)
-        hold(latest, &fold->runs[latest->slots[n]]);
+        hold(fold, latest, latest->slots[n]);
     latest->count = 0;
 }
 
@@ -388,30 +400,31 @@ fold_event(struct fold *fold, struct latest *latest, size_t row)
             return -1;
     }
     struct run *const run = find_run(fold->runs, fold->slots, fold->seed, producer_id);
-    const int32_t transactional = (int32_t)block[ATTRIBUTES * capacity + row] & TRANSACTIONAL_BIT;
+    const size_t slot = (size_t)(run - fold->runs);
+    const uint8_t transactional = (uint8_t)block[ATTRIBUTES * capacity + row] & TRANSACTIONAL_BIT;
     const int32_t producer_epoch = (int32_t)block[PRODUCER_EPOCH * capacity + row];
     const int is_data = block[CONTROL * capacity + row] == CONTROL_NONE;
     if (is_data && run->is_open && run->producer_epoch == producer_epoch && run->transactional == transactional) {
         fold->event_count += !run->has_held;
         run->has_held = 1;
         if (run->row < 0)
-            latest->slots[latest->count++] = (size_t)(run - fold->runs);
-        run->row = (int32_t)row;
+            latest->slots[latest->count++] = slot;
+        run->row = (int16_t)row;
         return 0;
     }
     const struct event event = event_of(block, capacity, row);
     fold->event_count++;
     fold->producers += !run->is_used;
     if (run->has_held) {
-        hold(latest, run);
-        if (put_event(fold, &run->held) < 0)
+        hold(fold, latest, slot);
+        if (put_event(fold, &fold->held[slot]) < 0)
             return -1;
     }
     if (put_event(fold, &event) < 0)
         return -1;
     run->is_used = 1;
     run->has_held = 0;
-    run->is_open = is_data;
+    run->is_open = (uint8_t)is_data;
     run->row = -1;
     run->producer_id = producer_id;
     run->producer_epoch = producer_epoch;

@@ -192,12 +192,15 @@ class _Index:
         self._times_room = (max_index_size // 12 - 1) * 12  # one slot is kept for the closing entry
 
     def add(self, rows: BatchRows, count: int) -> None:
-        timestamps, positions = rows.max_timestamp[:count].tolist(), rows.position[:count]
+        timestamps, positions = rows.max_timestamp[:count].tolist(), rows.position[:count].tolist()
         done = 0
         while done < count:
-            due = bisect_right(positions, self._indexed + self._interval, done, count)
-            behind = min(due + 1, count)
-            newest = max(timestamps[done:behind])
+            if positions[done] - self._indexed > self._interval:  # always so with large batches
+                due, behind, newest = done, done + 1, timestamps[done]
+            else:
+                due = bisect_right(positions, self._indexed + self._interval, done, count)
+                behind = min(due + 1, count)
+                newest = max(timestamps[done:behind])
             if newest > self.max_timestamp:
                 self.max_timestamp = newest
                 self.max_timestamp_offset = rows.last_offset[timestamps.index(newest, done, behind)]
