@@ -35,7 +35,9 @@ def draw_id() -> bytes:
 
 def options(**more: Any) -> ManagerOptions:
     """Return options for a disk that nobody else has."""
-    return ManagerOptions(**{"lock": lambda _: contextlib.nullcontext(), "draw_id": draw_id, "version": "test", **more})
+    return ManagerOptions(
+        **{"lock": lambda _: contextlib.nullcontext(), "draw_id": draw_id, "cleaner_memory_bytes": 1 << 16, **more}
+    )
 
 
 def open_manager(fs: Fs, paths: Sequence[PurePath] = (A,), now_ms: int = NOW, **more: Any) -> LogManager:
