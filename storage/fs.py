@@ -332,10 +332,8 @@ class OsFs:
         found: dict[str, FileStat] = {}
         with _raising(read_fault, "listing", directory), os.scandir(directory) as listing:
             for entry in listing:
-                try:
+                with contextlib.suppress(FileNotFoundError):
                     found[entry.name] = _file_stat(entry.stat(follow_symlinks=False))
-                except FileNotFoundError:
-                    continue
         return dict(sorted(found.items()))
 
     def stat(self, path: PurePath) -> FileStat:
@@ -448,7 +446,7 @@ def _take_lock(directory: PurePath) -> int | None:
             pass
         except OSError as error:
             os.close(descriptor)
-            if error.errno in (errno.EACCES, errno.EAGAIN):
+            if error.errno in (errno.EACCES, errno.EAGAIN) and error.filename is None:  # of lockf: lstat has a name
                 return None
             raise
         os.close(descriptor)  # removed or replaced before it was locked: a lock on a file that nobody else finds
@@ -459,9 +457,8 @@ def _take_lock(directory: PurePath) -> int | None:
 def lock_log_dir(directory: PurePath) -> Iterator[None]:
     """Hold `<directory>/.lock` as a broker does, for as long as the context lasts.
 
-    Kafka locks by Java's FileChannel, which is a POSIX record lock on Linux: `flock` would succeed beside it. The one
-    descriptor is never reopened, since closing any other descriptor of that file would drop the lock (so `OsFs` never
-    opens a `.lock`). The file is left behind: removing it could take away the lock of a process just opening it.
+    Kafka locks by Java's FileChannel: on Linux a POSIX record lock, beside which `flock` would succeed. Closing any other
+    descriptor of the file would drop it, so `OsFs` never opens a `.lock`. The file stays: another may just open it.
 
     Raises `LogDirInUse` if somebody, this process included, holds it; `FileVanished` if there is no such directory;
     `WriteFault` if the file is not a plain one or cannot be opened or locked.
@@ -475,8 +472,7 @@ def lock_log_dir(directory: PurePath) -> Iterator[None]:
     try:
         yield
     finally:
-        # The lock is gone with the descriptor even where closing reports an error, and nothing was written through it:
-        # what was done under the lock stays done.
+        # The lock is gone even where closing reports an error, and nothing was written: what was done stays done.
         with _turn, contextlib.suppress(OSError):
             _held.pop(key, None)
             os.close(descriptor)

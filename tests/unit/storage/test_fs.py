@@ -440,3 +440,14 @@ def test_a_lock_is_given_back_although_closing_its_file_fails(tmp_path: Path, mo
     assert lock_state(tmp_path) is None
     with lock_log_dir(tmp_path):
         assert lock_state(tmp_path) == os.getpid()
+
+
+def test_a_lock_file_that_cannot_be_looked_at_is_not_said_to_be_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: object) -> os.stat_result:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "lstat", refused)
+    with pytest.raises(WriteFault, match="locking failed: Permission denied"), lock_log_dir(tmp_path):
+        pass
