@@ -27,7 +27,7 @@ from daemon.identity import is_absent
 from daemon.options import ManagerOptions
 from daemon.partition import Partition
 from daemon.partitions import mark_deleted, remove_directory
-from daemon.recovering import needs_a_look, recover_log_dir
+from daemon.recovering import needs_a_look, recover_log_dir, trim_indexes
 from storage.config import LogConfig
 from storage.errors import CorruptData, EnvironmentFault, FileVanished, LogmendError, printable
 from storage.fs import FileKind, Fs
@@ -84,6 +84,15 @@ class LogDir:
         parsed = [parse_directory_name(name) for name in names if name not in _STRANGERS]
         return [directory for directory in parsed if directory.partition.topic != METADATA_TOPIC]
 
+    def _unopened(self) -> list[str]:
+        """Return the directories of logs that a broker opens and we do not: stray, moving in, and the metadata log."""
+        names = [name for name, stat in self._fs.entries(self.path).items() if stat.kind is FileKind.DIRECTORY]
+        others = (DirectoryState.STRAY, DirectoryState.FUTURE)
+        return [
+            *(d.name for d in self.directories() if d.state in others),
+            *(name for name in names if name == f"{METADATA_TOPIC}-0"),
+        ]
+
     def recover(self, now_ms: int) -> None:
         """Bring the directory in order, unless it was shut down cleanly. The marker, where there is one, stays.
 
@@ -116,6 +125,9 @@ class LogDir:
         with contextlib.suppress(FileVanished):
             self._fs.remove(self.path / CLEAN_SHUTDOWN)
         self._fs.sync_dir(self.path)
+        if not self._is_clean:
+            for name in self._unopened():
+                trim_indexes(self._fs, self.path / name)
         delay = self._options.defaults.file_delete_delay_ms
         deleted = [d for d in self.directories() if d.state is DirectoryState.DELETE]
         self._waiting += [(now_ms + delay, self.path / d.name) for d in deleted]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePath
+from typing import Final
 
 from daemon.options import ManagerOptions
 from daemon.refusals import LogDirHeld, LogDirStopped
@@ -10,7 +11,8 @@ from recovery.execute import Orders, execute
 from recovery.plan import LogDirPlan
 from recovery.survey import plan_log_dir
 from storage.errors import LogmendError, printable
-from storage.fs import FileKind, Fs, ReadFs
+from storage.fs import FileKind, Fs, ReadFs, read_all
+from storage.indexes import IndexKind, used_length
 from storage.names import FileName, FileRole, FileState, parse_file_name
 
 
@@ -61,3 +63,27 @@ def needs_a_look(fs: ReadFs, directory: PurePath) -> bool:
 
 def _bases(names: list[FileName], role: FileRole) -> set[int | None]:
     return {name.base_offset for name in names if name.role is role}
+
+
+def trim_indexes(fs: Fs, directory: PurePath) -> None:
+    """Take the preallocated zeros off the indexes of a directory that a crash left and that nobody here opens.
+
+    A broker trims them when it closes a log; a clean shutdown marker says that this was done, and it would take the
+    zeros for entries. Raises `ReadFault` and `WriteFault`.
+    """
+    entries = fs.entries(directory)
+    for name, stat in entries.items():
+        parsed = parse_file_name(name)
+        kind = None if parsed is None or parsed.state is not FileState.LIVE else _KINDS.get(parsed.role)
+        if kind is None or stat.kind is not FileKind.FILE or not stat.size:
+            continue
+        path = directory / name
+        log = entries.get(path.with_suffix(FileRole.LOG.value).name)
+        size = used_length(read_all(fs, path, _INDEX_LIMIT), kind, 0 if log is None else log.size)
+        if size < stat.size:
+            fs.truncate(path, size)
+            fs.sync_file(path)
+
+
+_KINDS: Final = {FileRole.INDEX: IndexKind.OFFSET, FileRole.TIME_INDEX: IndexKind.TIME}
+_INDEX_LIMIT: Final = 1 << 31

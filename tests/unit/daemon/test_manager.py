@@ -6,6 +6,7 @@ import errno
 from pathlib import PurePath
 
 import pytest
+from support.batches import batch_v2
 from support.managers import NOW, P0, SMALL, A, B, FailingFs, append, batch, open_manager, options, records, values
 from support.memory_fs import MemoryFs
 
@@ -135,6 +136,22 @@ def test_an_unclean_directory_beside_a_clean_one_is_recovered_alone() -> None:
     fs.remove(B / CLEAN_SHUTDOWN)
     with open_manager(fs, [A, B]) as manager:
         assert [len(log_dir.partitions) for log_dir in manager.log_dirs] == [1, 1]
+
+
+def test_a_marker_is_not_left_beside_indexes_that_are_padded() -> None:
+    """A broker that was killed leaves them in logs that the engine does not open."""
+    entry = (4).to_bytes(4, "big") + len(batch_v2(0, 4)).to_bytes(4, "big")
+    files = {}
+    for name in ("orders-0.x-stray", "clicks-0.y-future", "__cluster_metadata-0"):
+        files[f"/a/{name}/00000000000000000000.log"] = batch_v2(0, 4) + batch_v2(4, 1)
+        files[f"/a/{name}/00000000000000000000.index"] = entry + bytes(80)
+        files[f"/a/{name}/partition.metadata"] = b"version: 0\ntopic_id: " + b"A" * 21 + b"Q"
+    fs = MemoryFs(files)
+    open_manager(fs).close()
+    assert {name: data for name, data in fs.contents("/a").items() if name.endswith(".index")} == dict.fromkeys(
+        (name.removeprefix("/a/") for name in files if name.endswith(".index")), entry
+    )
+    assert CLEAN_SHUTDOWN in fs.contents("/a")
 
 
 # ---- appends
