@@ -22,6 +22,7 @@ from checkpoint.offsets import (
 from daemon.cleaning import RETRY_MS
 from daemon.manager import LogManager
 from daemon.options import Intervals
+from daemon.recovering import trim_indexes
 from daemon.refusals import LogDirHeld, NoLogDir, PartitionOffline, UnknownTopic
 from storage.config import LogConfig
 from storage.errors import ConfigInvalid, DiskFull, WriteFault
@@ -138,20 +139,23 @@ def test_an_unclean_directory_beside_a_clean_one_is_recovered_alone() -> None:
         assert [len(log_dir.partitions) for log_dir in manager.log_dirs] == [1, 1]
 
 
-def test_a_marker_is_not_left_beside_indexes_that_are_padded() -> None:
-    """A broker that was killed leaves them in logs that the engine does not open."""
+def test_zeros_behind_the_entries_of_an_index_are_taken_off() -> None:
+    """A broker that was killed leaves them in logs that the engine does not open: a marker would vouch for them."""
     entry = (4).to_bytes(4, "big") + len(batch_v2(0, 4)).to_bytes(4, "big")
-    files = {}
-    for name in ("orders-0.x-stray", "clicks-0.y-future", "__cluster_metadata-0"):
-        files[f"/a/{name}/00000000000000000000.log"] = batch_v2(0, 4) + batch_v2(4, 1)
-        files[f"/a/{name}/00000000000000000000.index"] = entry + bytes(80)
-        files[f"/a/{name}/partition.metadata"] = b"version: 0\ntopic_id: " + b"A" * 21 + b"Q"
-    fs = MemoryFs(files)
-    open_manager(fs).close()
-    assert {name: data for name, data in fs.contents("/a").items() if name.endswith(".index")} == dict.fromkeys(
-        (name.removeprefix("/a/") for name in files if name.endswith(".index")), entry
-    )
-    assert CLEAN_SHUTDOWN in fs.contents("/a")
+    home = "/a/orders-0.x-stray"
+    fs = MemoryFs({
+        f"{home}/{0:020d}.log": batch_v2(0, 4) + batch_v2(4, 1),
+        f"{home}/{0:020d}.index": entry + bytes(80),
+        f"{home}/{0:020d}.timeindex": bytes(96),
+        f"{home}/{9:020d}.index.deleted": bytes(8),
+    })  # fmt: skip
+    trim_indexes(fs, PurePath(home))
+    left = fs.contents(home)
+    assert (left[f"{0:020d}.index"], left[f"{0:020d}.timeindex"]) == (entry, b"")
+    assert left[f"{9:020d}.index.deleted"] == bytes(8)
+    before = fs.effects
+    trim_indexes(fs, PurePath(home))
+    assert fs.effects == before
 
 
 # ---- appends
