@@ -190,9 +190,9 @@ class Topics:
             raise ConfigInvalid(f"{partitions} partitions: one is the least")
         config = self._config(settings)
         before = self._entries.get(name)
-        entry = TopicEntry(
-            name, self._options.draw_id(), partitions, dict(settings), 1 if before is None else before.revision + 1
-        )
+        # Above what a log directory that is away may still list of an older topic of that name.
+        revision = max(now_ms, 1 if before is None else before.revision + 1)
+        entry = TopicEntry(name, self._options.draw_id(), partitions, dict(settings), revision)
         topic = Topic(name, entry.topic_id, partitions, config, entry)
         self._make(topic, range(partitions), entry, now_ms)
         self._topics[name] = topic

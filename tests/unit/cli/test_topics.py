@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from support.command import make_log_dir, sound_log
 
 from cli.topics import settings_in
 from storage.errors import ConfigInvalid
-from storage.fs import lock_log_dir
+from storage.fs import OsFs, lock_log_dir
 
 
 def run(log_dir: Path, *words: object, status: int = 0) -> subprocess.CompletedProcess[str]:
@@ -110,3 +111,16 @@ def test_a_word_is_split_at_its_first_sign() -> None:
     for word in ("a", "=b", ""):
         with pytest.raises(ConfigInvalid, match="NAME=VALUE"):
             settings_in([word])
+
+
+def test_root_does_not_write_into_the_log_directory_of_somebody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, "create", "--topic", "orders")
+    before = sorted(tmp_path.rglob("*"))
+    owner = tmp_path.stat().st_uid
+    stat_of = OsFs.stat
+    monkeypatch.setattr("cli.engine.os.geteuid", lambda: 0)
+    monkeypatch.setattr(OsFs, "stat", lambda fs, path: replace(stat_of(fs, path), uid=owner + 1000))
+    assert f"belongs to user {owner + 1000}" in run(tmp_path, "create", "--topic", "clicks", status=2).stderr
+    assert sorted(tmp_path.rglob("*")) == before

@@ -133,6 +133,21 @@ def test_a_topic_made_anew_has_another_id_and_nothing_of_the_old_one() -> None:
         assert manager.topics.get("orders").settings == {}
 
 
+def test_a_list_that_was_away_does_not_bring_back_an_older_topic_of_that_name() -> None:
+    fs = disk()
+    with open_manager(fs, [B, A]) as manager:
+        manager.topics.create("orders", 1, {"retention.ms": "5"}, NOW)
+        for number in range(5):
+            manager.topics.alter("orders", NOW, settings={"retention.ms": str(number)})
+    stale = fs.contents("/a")[FILE_NAME]
+    with open_manager(fs, [B]) as manager:
+        manager.topics.delete("orders", NOW)
+        manager.topics.create("orders", 1, {"retention.ms": "77"}, NOW + 1000)
+    assert fs.contents("/a")[FILE_NAME] == stale
+    with open_manager(fs, [B, A]) as manager:
+        assert manager.topics.get("orders").settings == {"retention.ms": "77"}
+
+
 def test_settings_of_another_topic_of_that_name_are_not_taken() -> None:
     """Where a broker has deleted the topic and made a new one meanwhile."""
     fs = disk()
