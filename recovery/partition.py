@@ -109,9 +109,10 @@ class Survey:
         self.scope = self._first_in_scope()
         wanted = set(range(self.scope, len(segments)))
         self.epochs = self._read_epochs()
+        scan_options = self.scan_options
         for number, files in enumerate(segments[: self.scope]):
             next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
-            report = check_segment(self.fs, files, next_base, self.scan_options, reader)
+            report = check_segment(self.fs, files, next_base, scan_options, reader)
             self.shallow[files.base_offset] = report
             # Also where the whole of it is read next, maybe without an error: a disk that failed once is not believed.
             self.findings += [f for f in report.findings if f.kind in (Damage.READ_ERROR, Damage.VANISHED)]
@@ -165,8 +166,9 @@ class Survey:
         return below[-1] if below else 0
 
     def _needs_scan(self, report: SegmentReport) -> bool:
-        subjects = {finding.kind.subject for finding in report.findings}
-        return report.damage is not None or Subject.INDEX in subjects or (Subject.PADDING in subjects)
+        if report.damage is not None:
+            return True
+        return any(finding.kind.subject in (Subject.INDEX, Subject.PADDING) for finding in report.findings)
 
     def _read_epochs(self) -> list[EpochStart] | None:
         path = self.directory / EPOCHS_NAME
