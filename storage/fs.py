@@ -457,7 +457,7 @@ def _take_lock(directory: PurePath) -> int | None:
 def lock_log_dir(directory: PurePath) -> Iterator[None]:
     """Hold `<directory>/.lock` as a broker does, for as long as the context lasts.
 
-    Kafka locks by Java's FileChannel: on Linux a POSIX record lock, beside which `flock` would succeed. Closing any other
+    Kafka locks by Java's FileChannel: on Linux a POSIX record lock, beside which `flock` would succeed. Closing another
     descriptor of the file would drop it, so `OsFs` never opens a `.lock`. The file stays: another may just open it.
 
     Raises `LogDirInUse` if somebody, this process included, holds it; `FileVanished` if there is no such directory;
