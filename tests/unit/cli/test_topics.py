@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +120,6 @@ def test_root_does_not_write_into_the_log_directory_of_somebody_else(
     owner = tmp_path.stat().st_uid
     stat_of = OsFs.stat
     monkeypatch.setattr("cli.engine.os.geteuid", lambda: 0)
-    monkeypatch.setattr(OsFs, "stat", lambda fs, path: replace(stat_of(fs, path), uid=owner + 1000))
+    monkeypatch.setattr(OsFs, "stat", lambda fs, path: stat_of(fs, path)._replace(uid=owner + 1000))
     assert f"belongs to user {owner + 1000}" in run(tmp_path, "create", "--topic", "clicks", status=2).stderr
     assert sorted(tmp_path.rglob("*")) == before
