@@ -81,8 +81,8 @@ def _load(fs: ReadFs, path: PurePath, stat: FileStat | None) -> bytes | None:
 
 def _read(fs: ReadFs, path: PurePath, position: int, size: int) -> bytes:
     target = bytearray(size)
-    with fs.open_read(path) as file:
-        return bytes(target[: file.read_into(position, memoryview(target))])
+    with fs.open_read(path) as file, memoryview(target) as view:
+        return bytes(view[: file.read_into(position, view)])
 
 
 # ---- shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Final
 
 from recovery.findings import Damage, Finding
 from recovery.index_checks import load_checked
@@ -12,6 +13,9 @@ from storage.errors import CorruptData
 from storage.fs import ReadFs
 from storage.indexes import IndexKind, decode_offset_index, used_length
 from storage.units import Offset
+
+_INDEX_LOOK: Final = 16 << 20
+"""More than any index has, of which the largest is 10 MiB unless configured; what a file claims is no measure."""
 
 
 def lost_ends(fs: ReadFs, segments: Sequence[SegmentFiles], reports: Mapping[int, SegmentReport]) -> Iterator[Finding]:
@@ -46,7 +50,7 @@ def lost_ends(fs: ReadFs, segments: Sequence[SegmentFiles], reports: Mapping[int
 def _known_beyond(fs: ReadFs, files: SegmentFiles, report: SegmentReport, limit: int) -> int | None:
     if files.index_stat is None:
         return None
-    data = load_checked(fs, files.index, files.index_stat.size)
+    data = load_checked(fs, files.index, min(files.index_stat.size, _INDEX_LOOK))
     try:
         entries = decode_offset_index(data[: used_length(data, IndexKind.OFFSET)], Offset(files.base_offset))
     except CorruptData:

@@ -38,6 +38,7 @@ from storage.producer_state import ProducerState, decode_snapshot
 from storage.units import INT64_MAX, Offset
 
 _SWAP: Final = ".swap"
+_TXN_INDEX_LOOK: Final = 34 << 15
 
 
 @dataclass(slots=True)
@@ -354,12 +355,15 @@ class _Planner(Draft):
 
     def repair_txn_index(self, files: SegmentFiles, wanted: bytes) -> None:
         stat = files.txn_index_stat
-        found = b"" if stat is None else load_checked(self.survey.fs, files.txn_index, min(stat.size, SMALL_FILE_LIMIT))
+        size = 0 if stat is None else stat.size
+        # What is longer than it should be differs, however long it says it is.
+        looked_at = min(size, max(len(wanted) + 1, _TXN_INDEX_LOOK))
+        found = load_checked(self.survey.fs, files.txn_index, looked_at) if stat is not None else b""
         if found == wanted:
             return
         refuse_unknown_version(found, files.txn_index)
         if not self.is_judged(files.txn_index):
-            evidence = f"{len(found)} bytes there, {len(wanted)} from the markers in the log"
+            evidence = f"{size} bytes there, {len(wanted)} from the markers in the log"
             self.judge(Finding(Damage.TXN_INDEX_DIFFERS, files.txn_index, evidence))
         self.write(files.txn_index, wanted, Damage.TXN_INDEX_DIFFERS.value)
 
