@@ -104,7 +104,7 @@ def main() -> None:
     print(head())
     with tempfile.TemporaryDirectory(dir=asked.scratch) as scratch, Oracle(patience_seconds=600) as oracle:
         rows = run(asked, Path(scratch), oracle)
-    write_json(asked.json, asked.repeat, rows)
+        write_json(asked.json, asked.repeat, rows)
 
 
 if __name__ == "__main__":
