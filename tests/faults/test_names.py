@@ -40,7 +40,7 @@ def raw_in(data: bytes) -> Iterator[str]:
 
 
 def run(*words: object, cwd: str = "/") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "cli.main", *(os.fsencode(str(word)) for word in words)]
+    command: list[str | bytes] = [sys.executable, "-m", "cli.main", *(os.fsencode(str(word)) for word in words)]
     return subprocess.run(
         command, env=environment(LC_ALL="C.UTF-8"), capture_output=True, check=False, timeout=60, cwd=cwd
     )
