@@ -440,13 +440,13 @@ def _take_lock(directory: PurePath) -> int | None:
         descriptor = _open_lock(path, os.O_RDWR)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
+            if os.path.samestat(os.stat(descriptor), os.lstat(path)):
                 return descriptor
         except FileNotFoundError:
             pass
         except OSError as error:
             os.close(descriptor)
-            if error.errno in (errno.EACCES, errno.EAGAIN) and error.filename is None:  # of lockf: lstat has a name
+            if error.errno in (errno.EACCES, errno.EAGAIN) and error.filename is None:  # of lockf: looks have a name
                 return None
             raise
         os.close(descriptor)  # removed or replaced before it was locked: a lock on a file that nobody else finds
