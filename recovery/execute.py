@@ -206,6 +206,7 @@ class _Directory:
         self._fs, self._directory, self._contents = fs, directory, contents
         self._orders, self._reporter, self._done, self._in_place = orders, reporter, done, in_place
         self._keep_at = directory
+        self._new_file: FileStat | None = None
         if orders.quarantine_dir is not None:
             self._keep_at = orders.quarantine_dir / orders.plan_id / (partition or "log-dir")
 
@@ -423,14 +424,14 @@ class _Directory:
 
     def _model(self) -> FileStat:
         """Return owner and mode for a file that was not there: those of the first plain file beside it."""
-        entries = self._fs.entries(self._directory)
-        plain = (
-            s for n, s in entries.items() if s.kind is FileKind.FILE and n.endswith((".log", ".index", "checkpoint"))
-        )
-        directory = self._fs.stat(self._directory)
-        like = next(plain, None)
-        mode = 0o644 if like is None else like.mode
-        return FileStat(FileKind.FILE, 0, 0, 0, 0, mode, directory.uid, directory.gid, 1, 0)
+        if self._new_file is None:  # looked for once: a directory may hold thousands of files, and lack as many
+            entries = self._fs.entries(self._directory).items()
+            plain = (s for n, s in entries if s.kind is FileKind.FILE and n.endswith((".log", ".index", "checkpoint")))
+            directory = self._fs.stat(self._directory)
+            like = next(plain, None)
+            mode = 0o644 if like is None else like.mode
+            self._new_file = FileStat(FileKind.FILE, 0, 0, 0, 0, mode, directory.uid, directory.gid, 1, 0)
+        return self._new_file
 
 
 def _piece_path(action: SplitLog, piece: Piece) -> PurePath:
