@@ -180,7 +180,7 @@ def _make_place(fs: Fs, path: PurePath) -> None:
     try:
         found = fs.stat(path)
     except FileVanished:
-        fs.make_dir(path)
+        fs.make_dir(path, fs.stat(path.parent)._replace(mode=0o700))  # it will hold customers' data
     else:
         if found.kind is not FileKind.DIRECTORY:
             raise WriteFault("keeping copies in it", path, OSError(errno.ENOTDIR, "no directory"))

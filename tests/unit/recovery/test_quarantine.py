@@ -43,3 +43,16 @@ def test_expiry_frees_the_bytes_and_leaves_nothing_of_ours(tmp_path: Path) -> No
     held = sum(path.stat().st_size for path in partition.parent.rglob("kept.*"))
     assert expire(OsFs(), kept) == held > 0
     assert [path for path in partition.parent.rglob("*") if "logmend" in path.name] == []
+
+
+def test_copies_that_are_kept_elsewhere_are_for_their_owner_alone(tmp_path: Path) -> None:
+    partition = golden.unpack("two-disks", tmp_path)["0/data/events-5"]
+    with (partition / "00000000000000002653.log").open("ab") as file:
+        file.write(b"torn" * 10)
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    recover(partition.parent, options_of(golden.expected("two-disks")["config"]), quarantine_dir=place)
+    made = list(place.rglob("*"))
+    assert len(made) > 2
+    assert {path.stat().st_mode & 0o777 for path in made if path.is_dir()} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in made if path.is_file()} == {0o600}
