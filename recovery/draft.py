@@ -76,7 +76,6 @@ class Draft:
         if path.name.endswith(_SWAP):
             target = path.with_name(path.name.removesuffix(_SWAP))
             self.asides.append(SetAside(path, "replaced by a new one"))
-            self.renames = [rename for rename in self.renames if rename.path != path]
             old = None
         gone = {aside.path for aside in self.asides}
         replaces = old is not None and target not in gone

@@ -230,15 +230,7 @@ class _Planner(Draft):
             (files.time_index, files.time_index_stat),
             (files.txn_index, files.txn_index_stat),
         )
-        swapped = {rename.path for rename in self.survey.resolved.renames}
-        for path, stat in parts:
-            if stat is not None:
-                self.asides.append(SetAside(path, reason))
-        self.survey.resolved.renames = [
-            rename
-            for rename in self.survey.resolved.renames
-            if rename.path not in swapped or rename.path not in {aside.path for aside in self.asides}
-        ]
+        self.asides += [SetAside(path, reason) for path, stat in parts if stat is not None]
 
     def split_overflowing(self) -> None:
         """Put several segments in the place of one whose offsets do not fit 32 bits above its base."""
@@ -475,12 +467,13 @@ class _Planner(Draft):
         log_end = self.log_end()
         point = log_end if survey.points.clean else min(survey.points.recovery_point or 0, log_end)
         loaded = LoadedOffsets(self.log_start(), log_end, point)
+        gone = {aside.path for aside in self.asides}
         actions: list[Action] = [
             *self.copies,
             *self.splits,
             *self.asides,
             *self.truncates,
-            *self.renames,
+            *(rename for rename in self.renames if rename.path not in gone),
             *sorted(self.replaces, key=lambda r: (r.path.suffix not in (".index", ".timeindex"), str(r.path))),
         ]
         return PlannedPartition(self.plan(tuple(actions), loaded, self.scanned_bytes()), self.contents)
