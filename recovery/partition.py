@@ -82,6 +82,9 @@ class Survey:
     derive_from: int = 0
     """Index of the first segment whose scan feeds the producer state; the number of segments if none."""
     state: ProducerState | None = None
+    whole_from: int = 0
+    whole_state: ProducerState | None = None
+    """With everything read: from which segment on, and from which state, all side files can be held against the log."""
     epochs: list[EpochStart] | None = None
     """What the leader epoch file says; None where it is missing or cannot be used."""
 
@@ -189,6 +192,8 @@ class Survey:
     def _choose_producer_start(self, wanted: set[int]) -> None:
         """Find the newest sound snapshot at or below the first segment that must be replayed; add what lies between."""
         segments = self.resolved.segments
+        if self.options.depth != Depth.QUICK.value:
+            self._choose_whole_start()
         self.derive_from = min([self.scope, *self._with_bad_txn_index()], default=self.scope)
         if self.options.accept_loss:  # then the log may be cut in any segment that is read, and end with its producers
             self.derive_from = min([self.derive_from, *wanted])
@@ -207,6 +212,17 @@ class Survey:
                 break
         self.derive_from = min(start, self.derive_from)
         wanted |= set(range(self.derive_from, len(segments)))
+
+    def _choose_whole_start(self) -> None:
+        """Find the first segment at whose base the producers are known: the log's beginning, or a sound snapshot."""
+        for number, files in enumerate(self.resolved.segments):
+            base = files.base_offset
+            state = ProducerState() if base == self.points.log_start == 0 else None
+            if base > self.points.log_start and base in self.resolved.snapshots:
+                state = self._read_snapshot(base)
+            if state is not None:
+                self.whole_from, self.whole_state = number, state
+                return
 
     def _with_bad_txn_index(self) -> list[int]:
         bad = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
@@ -281,17 +282,34 @@ class _Planner(Draft):
         """Fold producers; where a batch cannot follow those before it, the log ends there and is decided upon again."""
         survey = self.survey
         while True:
-            if survey.state is None or self.held:
+            state = self.choose_state()
+            if state is None or self.held:
                 return SideFiles()
             chain = [self.reports[files.base_offset] for files in self.kept[self.derive_from :]]
             self.differing.clear()
             side = derive_side_files(
-                survey.fs, self.reader, survey.state.copy(), chain, self.log_start(), self.snapshot_differs
+                survey.fs, self.reader, state.copy(), chain, self.log_start(), self.snapshot_differs
             )
             if side.refused is None:
                 return side
             base, offset, reason = side.refused
             self.refuse(base, offset, reason)
+
+    def choose_state(self) -> ProducerState | None:
+        """Return the producer state at the base of segment `derive_from`, which comes first where all was read.
+
+        Not so for a log with gaps: compaction has taken records away that the side files of old segments still know.
+        """
+        survey = self.survey
+        below = [self.reports[files.base_offset] for files in self.kept[: self.scope]]
+        has_gap = any(f.kind is Damage.OFFSET_GAP for report in below for f in report.findings)
+        joins = all(a.next_offset == b.base_offset for a, b in itertools.pairwise(below))
+        if survey.whole_state is None or has_gap or not joins or survey.whole_from >= self.derive_from:
+            return survey.state
+        if not all(report.is_scanned for report in below):
+            return survey.state
+        self.derive_from = survey.whole_from
+        return survey.whole_state
 
     def refuse(self, base: int, offset: int, reason: str) -> None:
         number = next(n for n, files in enumerate(self.survey.resolved.segments) if files.base_offset == base)
@@ -333,8 +351,7 @@ class _Planner(Draft):
                     self.trim(path, size, reasons.get(path, "zero bytes behind the last entry"))
 
     def repair_side_files(self, side: SideFiles) -> None:
-        survey = self.survey
-        for files in self.kept[self.derive_from :] if survey.state is not None else ():
+        for files in self.kept[self.derive_from :]:
             wanted = side.txn_indexes.get(files.base_offset)
             if wanted is not None:
                 self.repair_txn_index(files, wanted)
