@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from checkpoint.leader_epoch import EpochStart, assign, truncate_from_end, truncate_from_start
+from recovery.epoch_runs import leave_out_undercut
 from recovery.findings import Damage
 from recovery.verify import SegmentReport
 from storage.errors import BatchCorrupt
@@ -124,20 +126,33 @@ def _fold_headers(
     return found
 
 
+class _Shown(NamedTuple):
+    """What one scanned segment shows of leader epochs."""
+
+    base_offset: int
+    next_offset: int
+    rises: Sequence[tuple[int, int]]
+    has_gaps: bool
+    is_doubted: bool
+    """Epochs of some of its batches are not believed."""
+
+
 def derive_epochs(
-    known: Sequence[EpochStart], reports: Sequence[SegmentReport], log_end: int, log_start: int
+    known: Sequence[EpochStart], reports: Sequence[SegmentReport], log_end: int, log_start: int, flushed: int = 0
 ) -> list[EpochStart]:
     """Return the leader epochs as a broker has them after loading: what the file says, and what the batches add.
 
     `known` are the entries of the file; those that speak of scanned segments are held against the batches, and the
     batches win. `log_start` is the checkpointed one: a broker cuts the history there, not at the first segment's base.
+    The first `flushed` of the reports are of segments that a broker does not scan: no epoch of theirs is taken over
+    that what follows contradicts.
     """
     entries = list(known)
-    if reports:
-        first = reports[0].base_offset
-        entries = _agreeing(entries, first, reports)
-    for report in reports:
-        for epoch, offset in report.epochs:
+    shown = _shown(known, reports, flushed)
+    if shown:
+        entries = _agreeing(entries, shown[0].base_offset, shown)
+    for segment in shown:
+        for epoch, offset in segment.rises:
             if not entries or epoch > entries[-1].epoch:
                 entries = assign(entries, Epoch(epoch), Offset(offset))
     # A broker cuts at the end first. In a log without records that leaves an epoch at its start, which is its end, so
@@ -145,43 +160,58 @@ def derive_epochs(
     return truncate_from_end(truncate_from_start(entries, Offset(log_start)), Offset(log_end))
 
 
-def _agreeing(entries: list[EpochStart], first: int, reports: Sequence[SegmentReport]) -> list[EpochStart]:
+def _shown(known: Sequence[EpochStart], reports: Sequence[SegmentReport], flushed: int) -> list[_Shown]:
+    shown: list[_Shown] = []
+    later: int | None = None
+    entries = {(int(entry.epoch), int(entry.start_offset)) for entry in known}
+    for number, report in reversed(list(enumerate(reports))):
+        has_gaps = any(finding.kind is Damage.OFFSET_GAP for finding in report.findings)
+        rises: Sequence[tuple[int, int]] = report.epochs
+        if number < flushed:
+            rises = leave_out_undercut(rises, entries, later)
+        is_doubted = report.epochs_fall or len(rises) < len(report.epochs)
+        shown.append(_Shown(report.base_offset, report.next_offset, rises, has_gaps, is_doubted))
+        if rises:
+            later = rises[0][0] if later is None else min(later, rises[0][0])
+    return shown[::-1]
+
+
+def _agreeing(entries: list[EpochStart], first: int, shown: Sequence[_Shown]) -> list[EpochStart]:
     """Drop the entries from the first on that the scanned batches contradict.
 
     An entry that begins in the scanned range stands for a batch there, unless no batch of its epoch was ever written.
     """
-    seen = {epoch: offset for report in reversed(reports) for epoch, offset in reversed(report.epochs)}
-    ranges = _epoch_ranges(reports)
+    seen = {epoch: offset for segment in reversed(shown) for epoch, offset in reversed(segment.rises)}
+    ranges = _epoch_ranges(shown)
     kept: list[EpochStart] = []
     for number, entry in enumerate(entries):
         offset = int(entry.start_offset)
         actual = _epoch_at(ranges, offset)
         # The first entry follows the log start offset upwards, of which the checkpoint may have been lost.
         misplaced = number > 0 and entry.epoch in seen and offset >= first and offset > seen[entry.epoch]
-        is_older = actual is not None and actual < entry.epoch and _tells(reports, offset)
+        is_older = actual is not None and actual < entry.epoch and _tells(shown, offset)
         if offset >= first and (misplaced or is_older):
             break
         kept.append(entry)
     return kept
 
 
-def _tells(reports: Sequence[SegmentReport], offset: int) -> bool:
+def _tells(shown: Sequence[_Shown], offset: int) -> bool:
     """Tell whether a batch that was scanned stands at `offset`, so that its epoch is known and not guessed.
 
     Compaction takes out the first batches of an epoch; its beginning then lies where no batch is any more. Segments
     that were not scanned say nothing.
     """
-    for report in reports:
-        if report.base_offset <= offset < report.next_offset:
-            has_gaps = any(finding.kind is Damage.OFFSET_GAP for finding in report.findings)
-            return not (has_gaps and any(start > offset for _, start in report.epochs))
+    for segment in shown:
+        if segment.base_offset <= offset < segment.next_offset:
+            return not (segment.is_doubted or (segment.has_gaps and any(at > offset for _, at in segment.rises)))
     return False
 
 
-def _epoch_ranges(reports: Sequence[SegmentReport]) -> list[tuple[int, int]]:
+def _epoch_ranges(shown: Sequence[_Shown]) -> list[tuple[int, int]]:
     newest, ranges = -1, []
-    for report in reports:
-        for epoch, offset in report.epochs:
+    for segment in shown:
+        for epoch, offset in segment.rises:
             if epoch > newest:
                 newest = epoch
                 ranges.append((offset, epoch))

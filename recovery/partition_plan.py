@@ -428,11 +428,12 @@ class _Planner(Draft):
     def repair_epochs(self) -> None:
         survey = self.survey
         scanned = [r for files in self.kept if (r := self.reports[files.base_offset]).is_scanned]
+        flushed = sum(self.reports[files.base_offset].is_scanned for files in self.kept[: self.scope])
         log_end = self.log_end()
         stop, start = (INT64_MAX, 0) if survey.points.clean and not self.cuts else (log_end, survey.points.log_start)
         known = survey.epochs or []
         # With every segment set aside there is no history left either.
-        wanted = derive_epochs(known, scanned, stop, start) if self.kept or not self.cuts else []
+        wanted = derive_epochs(known, scanned, stop, start, flushed) if self.kept or not self.cuts else []
         if survey.epochs is not None and wanted == known:
             return
         path = survey.directory / EPOCHS_NAME

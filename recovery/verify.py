@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from recovery.epoch_runs import read_believed_rises
 from recovery.findings import Damage, Finding, Subject
 from recovery.index_checks import (
     IndexChecks,
@@ -99,6 +100,8 @@ class SegmentReport:
     first_offset: int | None = None
     max_timestamp: int = -1
     epochs: tuple[tuple[int, int], ...] = ()
+    epochs_fall: bool = False
+    """They do not only rise, and `epochs` are those that are believed."""
     magics: int = 0
     digest: int = 0
     events: array[int] | None = None
@@ -214,6 +217,9 @@ class _Scan:
             fold, again, _ = self._pass(file, scan.valid_size, (), None, None)
             scan = LogScan(again.valid_size, again.next_offset, scan.stop)
         _take_over(report, fold, scan, self.options.room)
+        if fold.epoch_fall is not None and against_files:  # of what it scans, a broker takes each rise for true
+            rises = read_believed_rises(file, files.log, report.valid_size, files.base_offset, self.reader)
+            report.epochs, report.epochs_fall = tuple(rises), True
         report.scanned_bytes = size
         report.damage = _damage(file, files, scan, kind)
         if report.damage is not None:
