@@ -17,7 +17,6 @@ from checkpoint.markers import (
 from checkpoint.offsets import decode_offsets
 from checkpoint.uuids import encode_uuid
 from cli.dump_items import Item, batch_item, damage, damage_of, fault_item, note, record_items
-from cli.dump_log import Batch, Window, walk
 from recovery.manifest import MANIFEST_SUFFIX, SUFFIX
 from recovery.manifest import decode as decode_manifest
 from recovery.plan import to_plain
@@ -25,6 +24,7 @@ from storage.errors import ConfigInvalid, CorruptData, printable
 from storage.fs import ReadFs, read_all
 from storage.indexes import IndexKind, decode_offset_index, decode_time_index, used_length
 from storage.kraft import check_snapshot
+from storage.log_walk import Batch, Window, walk
 from storage.names import (
     METADATA_TOPIC,
     FileName,

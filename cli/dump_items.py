@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cli.dump_log import Batch, Fault, Window
 from storage.batch import BatchHeader, TimestampType
 from storage.compression import HELD_LIMIT, Codec
 from storage.control import EndTxnMarker, decode_control
 from storage.errors import CorruptData, ExitStatus, UnsupportedFormat, printable
 from storage.kraft import decode_metadata_record
+from storage.log_walk import Batch, Fault, Window
 from storage.record import Record, records_of
 
 _TIMES: Final = {

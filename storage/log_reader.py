@@ -26,7 +26,8 @@ ROWS: Final = 8192
 _LEAST: Final = 61
 _TOLD_BYTES: Final = 4 << 20
 _SEARCH_BYTES: Final = 4 << 20
-_MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+"""How far above the base offset of its segment an offset may lie."""
 
 OnFolded = Callable[[int], None]
 """Called now and then with the file position up to which batches are folded."""
@@ -270,7 +271,7 @@ def find_sound_batch(file: ReadFile, size: int, start: int, next_offset: int) ->
     step = max(len(buffer) * 3 // 4, 1)
     for position in range(start, size, step):
         count = file.read_into(position, buffer[: min(len(buffer), size - position)])
-        found = find_batch(buffer[:count], 0, lowest=next_offset, highest=next_offset + _MAX_RELATIVE_OFFSET)
+        found = find_batch(buffer[:count], 0, lowest=next_offset, highest=next_offset + MAX_RELATIVE_OFFSET)
         if found >= 0:
             return position + found
         if position + count >= size:
