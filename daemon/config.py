@@ -1,0 +1,240 @@
+"""The service's part of logmend.toml: what may stand there, what it means, and what holds where nothing stands.
+
+The same file serves all commands; the keys that the others know are those of `cli.settings`. systemd/logmend.toml is
+the file with every key and its default, and a test holds it against this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from typing import Any, Final, NamedTuple
+
+from daemon.config_values import (
+    Hours,
+    Reader,
+    choice,
+    command,
+    directory,
+    hours,
+    listen,
+    size,
+    span,
+    state_directory,
+    whole,
+)
+from daemon.events import FORMATS, LEVELS
+from daemon.snapshot import Mode
+from recovery.findings import Severity
+from storage.errors import ConfigInvalid, printable
+
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DirConfig:
+    """One log directory."""
+
+    path: PurePath
+    mode: Mode = Mode.GUARD
+
+
+@dataclass(frozen=True, slots=True)
+class GuardConfig:
+    """How a broker's directory is followed."""
+
+    verify_within_seconds: float = 60.0
+    poll_seconds: float = 5.0
+    bytes_per_second: int = 50 * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubConfig:
+    """How what was flushed long ago is read again."""
+
+    cycle_seconds: float = 14 * 86400.0
+    """0: never."""
+    bytes_per_second: int = 50 * _MIB
+    hours: tuple[Hours, ...] = ()
+    pressure_percent: int = 10
+    errors_per_device: int = 10
+    errors_seconds: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """Where status, metrics and the page are served; nowhere if empty."""
+
+    listen: tuple[str, ...] = ("unix",)
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """How events are written."""
+
+    format: str = "console"
+    level: str = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyConfig:
+    """What is run for a finding; nothing if empty."""
+
+    command: tuple[str, ...] = ()
+    severity: str = "damage"
+    timeout_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """All of it. `state_dir` is empty where whoever starts the service is to choose."""
+
+    log_dirs: tuple[DirConfig, ...] = ()
+    state_dir: str = ""
+    guard: GuardConfig = field(default_factory=GuardConfig)
+    scrub: ScrubConfig = field(default_factory=ScrubConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    notify: NotifyConfig = field(default_factory=NotifyConfig)
+
+
+class Setting(NamedTuple):
+    """One key of a table: the field that it sets, how it is read, and what it means."""
+
+    key: str
+    field: str
+    read: Reader
+    meaning: str
+    is_live: bool = True
+    """Takes effect with a reload; the others with the next start."""
+
+
+TABLES: Final[dict[str, tuple[Setting, ...]]] = {
+    "guard": (
+        Setting(
+            "verify_within",
+            "verify_within_seconds",
+            span("1s", "1d"),
+            "how soon after the broker's checkpoint newly flushed data has been read",
+        ),
+        Setting("poll", "poll_seconds", span("1s", "1h"), "how often is looked for changes that nobody told of"),
+        Setting("rate", "bytes_per_second", size("64KiB", "100GiB"), "most bytes a second for newly flushed data"),
+    ),
+    "scrub": (
+        Setting("cycle", "cycle_seconds", span("0s", "3650d"), "within which time every segment is read; 0s: never"),
+        Setting("rate", "bytes_per_second", size("64KiB", "100GiB"), "most bytes a second, however late it is"),
+        Setting("hours", "hours", hours, "parts of the day in which it may read; none: always"),
+        Setting(
+            "pressure",
+            "pressure_percent",
+            whole(0, 100),
+            "share of time in which work waits for the disks, in percent, above which it slows; 100: never",
+        ),
+        Setting("errors", "errors_per_device", whole(1, 1_000_000), "so many bad reads on one device"),
+        Setting("errors_within", "errors_seconds", span("1s", "30d"), "in this time stop the scrub of that device"),
+    ),
+    "http": (
+        Setting(
+            "listen", "listen", listen, "where status, metrics and the page are served; none: nowhere", is_live=False
+        ),
+    ),
+    "log": (
+        Setting("format", "format", choice(*FORMATS), "how events are written", is_live=False),
+        Setting("level", "level", choice(*LEVELS), "events below this level are not written"),
+    ),
+    "notify": (
+        Setting("command", "command", command, "run for a finding, which it gets as JSON on its standard input"),
+        Setting(
+            "severity",
+            "severity",
+            choice(*(each.value for each in Severity)),
+            "least severity of a finding that it is run for",
+        ),
+        Setting("timeout", "timeout_seconds", span("1s", "1h"), "after which the command is ended"),
+    ),
+}
+"""The tables that may stand once, each with its keys."""
+
+TOP: Final = (
+    Setting("state_dir", "state_dir", state_directory, "ledger, status.json and stored plans", is_live=False),
+)
+LOG_DIR: Final = (
+    Setting("path", "path", directory, "the log directory", is_live=False),
+    Setting("mode", "mode", choice(*(each.value for each in Mode)), "whose it is", is_live=False),
+)
+KEYS: Final = ("state_dir", "log_dir", *TABLES)
+"""What the service knows at the top of the file."""
+
+
+def parse_service(document: Mapping[str, object], path: str) -> ServiceConfig:
+    """Return the service's part of a parsed file; keys of `KEYS` alone are looked at.
+
+    Raises `ConfigInvalid`, naming the file, the key, its value and what is allowed.
+    """
+    where = f"config {printable(path)}"
+    found = ServiceConfig(log_dirs=_log_dirs(document.get("log_dir", []), where))
+    found = replace(found, **_read(TOP, {k: v for k, v in document.items() if k == "state_dir"}, where, ""))
+    for name, settings in TABLES.items():
+        table = document.get(name, {})
+        if not isinstance(table, dict):
+            raise ConfigInvalid(f"{where}: {name}: {_shown(table)} is not a table: write [{name}] above its keys")
+        given = _read(settings, table, where, f"{name}.")
+        found = replace(found, **{name: replace(getattr(found, name), **given)})
+    return found
+
+
+def _log_dirs(raw: object, where: str) -> tuple[DirConfig, ...]:
+    if not isinstance(raw, list) or not all(isinstance(each, dict) for each in raw):
+        raise ConfigInvalid(f"{where}: log_dir: {_shown(raw)} is not a list of tables: write [[log_dir]] above each")
+    found: list[DirConfig] = []
+    for number, table in enumerate(raw, 1):
+        given = _read(LOG_DIR, table, where, f"log_dir {number}: ")
+        if "path" not in given:
+            raise ConfigInvalid(f"{where}: log_dir {number}: path is missing")
+        entry = DirConfig(PurePath(given["path"]), Mode(given.get("mode", Mode.GUARD)))
+        if any(entry.path == other.path for other in found):
+            raise ConfigInvalid(f"{where}: log_dir {number}: path: {printable(entry.path)} stands there twice")
+        found.append(entry)
+    return tuple(found)
+
+
+def _read(settings: tuple[Setting, ...], table: Mapping[str, object], where: str, prefix: str) -> dict[str, Any]:
+    known = {setting.key: setting for setting in settings}
+    found: dict[str, Any] = {}
+    for key, raw in table.items():
+        setting = known.get(key)
+        if setting is None:
+            allowed = ", ".join(known)
+            raise ConfigInvalid(f"{where}: unknown key {prefix}{printable(key)} = {_shown(raw)} (allowed: {allowed})")
+        try:
+            found[setting.field] = setting.read(raw)
+        except ValueError as error:
+            raise ConfigInvalid(f"{where}: {prefix}{key}: {_shown(raw)} is not {error}") from None
+    return found
+
+
+def _shown(raw: object) -> str:
+    return printable(repr(raw))[:80]
+
+
+def changes(old: ServiceConfig, new: ServiceConfig) -> tuple[list[str], list[str]]:
+    """Return the keys whose values differ: those that a reload puts in force, and those that need a new start."""
+    live: list[str] = []
+    fixed = [name for name in ("log_dirs", "state_dir") if getattr(old, name) != getattr(new, name)]
+    for name, settings in TABLES.items():
+        before, after = getattr(old, name), getattr(new, name)
+        for setting in settings:
+            if getattr(before, setting.field) != getattr(after, setting.field):
+                (live if setting.is_live else fixed).append(f"{name}.{setting.key}")
+    return live, [name.replace("log_dirs", "log_dir") for name in fixed]
+
+
+def put_in_force(old: ServiceConfig, new: ServiceConfig) -> ServiceConfig:
+    """Return what holds after a reload: the new values of what can change, the old ones of what cannot."""
+    result = old
+    for name, settings in TABLES.items():
+        table = getattr(new, name)
+        given = {s.field: getattr(table, s.field) for s in settings if s.is_live}
+        result = replace(result, **{name: replace(getattr(result, name), **given)})
+    return result

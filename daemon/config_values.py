@@ -1,0 +1,153 @@
+"""How values of the configuration are written: spans, sizes, hours of the day, places to listen at.
+
+Each reader takes what stood in the file and returns what it means; `ValueError` says what would be allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any, Final, NamedTuple
+
+Reader = Callable[[object], Any]
+
+_SPAN: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(ms|s|min|h|d)")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE: Final = re.compile(r"([0-9]{1,15}) ?(B|KiB|MiB|GiB|TiB)")
+_BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_HOURS: Final = re.compile(r"([0-2][0-9]):([0-5][0-9])-([0-2][0-9]):([0-5][0-9])")
+_DAY_MINUTES: Final = 24 * 60
+
+
+def span(low: str, high: str) -> Reader:
+    """Return the reader of a span of time, in seconds."""
+    least, most = _span(low), _span(high)
+
+    def read(raw: object) -> float:
+        found = _span(raw) if isinstance(raw, str) else None
+        if found is None or least is None or most is None or not least <= found <= most:
+            raise ValueError(f'a span such as "90s", "15min", "36h" or "14d", from {low} to {high}')
+        return found
+
+    return read
+
+
+def _span(text: str) -> float | None:
+    match = _SPAN.fullmatch(text)
+    return None if match is None else float(match[1]) * _SECONDS[match[2]]
+
+
+def size(low: str, high: str) -> Reader:
+    """Return the reader of a number of bytes."""
+    least, most = _size(low), _size(high)
+
+    def read(raw: object) -> int:
+        found = _size(raw) if isinstance(raw, str) else None
+        if found is None or least is None or most is None or not least <= found <= most:
+            raise ValueError(f'a size such as "512KiB", "50MiB" or "2GiB", from {low} to {high}')
+        return found
+
+    return read
+
+
+def _size(text: str) -> int | None:
+    match = _SIZE.fullmatch(text)
+    return None if match is None else int(match[1]) * _BYTES[match[2]]
+
+
+def whole(low: int, high: int) -> Reader:
+    """Return the reader of a whole number."""
+
+    def read(raw: object) -> int:
+        if isinstance(raw, bool) or not isinstance(raw, int) or not low <= raw <= high:
+            raise ValueError(f"a whole number from {low} to {high}")
+        return raw
+
+    return read
+
+
+def choice(*allowed: str) -> Reader:
+    """Return the reader of one of several words."""
+
+    def read(raw: object) -> str:
+        if not isinstance(raw, str) or raw not in allowed:
+            raise ValueError("one of " + ", ".join(f'"{word}"' for word in allowed))
+        return raw
+
+    return read
+
+
+def directory(raw: object) -> str:
+    """Return an absolute path: a service has no directory of its own that others could be relative to."""
+    if not isinstance(raw, str) or not raw.startswith("/") or "\0" in raw:
+        raise ValueError("an absolute path")
+    return raw
+
+
+def state_directory(raw: object) -> str:
+    """Return an absolute path, or nothing for the default."""
+    return "" if raw == "" else directory(raw)
+
+
+def command(raw: object) -> tuple[str, ...]:
+    """Return a command as a list of words; the first is the absolute path of a program. An empty list is none."""
+    words = raw if isinstance(raw, list) else None
+    if words is None or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise ValueError('a list of words, such as ["/usr/local/bin/page-me", "--kafka"]')
+    if words and not words[0].startswith("/"):
+        raise ValueError("a list whose first word is the absolute path of a program")
+    return tuple(words)
+
+
+class Hours(NamedTuple):
+    """A part of the day, in minutes since midnight, local time; `end` before `begin` reaches over midnight."""
+
+    begin: int
+    end: int
+
+    def has(self, minute: int) -> bool:
+        """Tell whether a minute of the day lies in it."""
+        if self.begin < self.end:
+            return self.begin <= minute < self.end
+        return minute >= self.begin or minute < self.end
+
+
+def hours(raw: object) -> tuple[Hours, ...]:
+    """Return the parts of the day in which something is allowed; none: always."""
+    parts = raw if isinstance(raw, list) else None
+    found = None if parts is None else [_hours(part) for part in parts]
+    if found is None or None in found:
+        raise ValueError('a list of parts of the day, such as ["22:00-06:00"]')
+    return tuple(part for part in found if part is not None)
+
+
+def _hours(part: object) -> Hours | None:
+    match = _HOURS.fullmatch(part) if isinstance(part, str) else None
+    if match is None:
+        return None
+    begin, end = (int(match[n]) * 60 + int(match[n + 1]) for n in (1, 3))
+    return Hours(begin, end) if begin < _DAY_MINUTES and end <= _DAY_MINUTES and begin != end else None
+
+
+def listen(raw: object) -> tuple[str, ...]:
+    """Return where to listen: `unix` for the socket in the run-time directory, `unix:/path`, or `address:port`."""
+    places = raw if isinstance(raw, list) else None
+    if places is None or not all(_is_place(place) for place in places):
+        raise ValueError('a list of "unix", "unix:/absolute/path", "127.0.0.1:9645" or "[::1]:9645"')
+    return tuple(places)
+
+
+def _is_place(place: object) -> bool:
+    if not isinstance(place, str) or "\0" in place:
+        return False
+    if place == "unix" or place.startswith("unix:/"):
+        return True
+    host, colon, port = place.rpartition(":")
+    if not colon or not port.isascii() or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
+        return False
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return (address.version == 6) == host.startswith("[")
