@@ -9,23 +9,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
 from cli.console import Console
+from recovery.meter import Clock, Meter, duration
 from recovery.plan import Action, to_plain
-from recovery.report import count, short_size
+from recovery.report import short_size
 from storage.errors import printable
-
-Clock = Callable[[], float]
 
 _QUIET_SECONDS: Final = 0.5
 _REDRAW_SECONDS: Final = 0.1
 _LINE_SECONDS: Final = 5.0
-_RATE_SECONDS: Final = 10.0
-_SAMPLE_SECONDS: Final = 0.5
 
 
 class Stopped(BaseException):
@@ -38,80 +33,6 @@ class Mode(Enum):
     TERMINAL = "terminal"
     PLAIN = "plain"
     NONE = "none"
-
-
-class Meter:
-    """Bytes over time. Counts; knows rate and time left; not safe between threads by itself."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.start("", 0, 0)
-
-    def start(self, what: str, total_bytes: int, partitions: int) -> None:
-        """Begin a new phase of work: what it is, bytes to read, partitions to visit."""
-        self.what, self.total, self.partitions = what, total_bytes, partitions
-        self.done = self.partitions_done = self.findings = self.actions = 0
-        self.current = ""
-        self.began = self._clock()
-        self._samples: deque[tuple[float, int]] = deque([(self.began, 0)])
-
-    def join(self, what: str, total_bytes: int, partitions: int) -> None:
-        """Count another log directory in, which is read at the same time."""
-        self.what = f"{self.what}, {what}"
-        self.total += total_bytes
-        self.partitions += partitions
-
-    def expect(self, size: int) -> None:
-        """Count bytes that will have to be read as well."""
-        self.total += size
-
-    def add(self, size: int) -> None:
-        """Count bytes that were read."""
-        self.done += size
-        now = self._clock()
-        if now - self._samples[-1][0] >= _SAMPLE_SECONDS:
-            self._samples.append((now, self.done))
-        while len(self._samples) > 1 and now - self._samples[0][0] > _RATE_SECONDS:
-            self._samples.popleft()
-
-    @property
-    def rate(self) -> float:
-        """Bytes a second over the last ten seconds; 0 while it cannot be known."""
-        at, done = self._samples[0]
-        seconds = self._clock() - at
-        return (self.done - done) / seconds if seconds > 0 else 0.0
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Seconds until all is read at this rate, None while nothing moves."""
-        rate = self.rate
-        return max(self.total - self.done, 0) / rate if rate > 0 and self.total else None
-
-    def line(self) -> str:
-        """Return the state in one line."""
-        parts = [f"{short_size(self.done)} of {short_size(self.total)}"]
-        if self.total:
-            parts.append(f"{min(self.done * 100 // self.total, 100)} %")
-        if self.rate > 0:
-            parts.append(f"{short_size(int(self.rate))}/s")
-        if self.seconds_left is not None:
-            parts.append(f"ETA {duration(self.seconds_left)}")
-        parts.append(f"{self.partitions_done} of {count(self.partitions, 'partition')}")
-        if self.findings:
-            parts.append(count(self.findings, "finding"))
-        if self.actions:
-            parts.append(count(self.actions, "action"))
-        return f"{self.what}: {', '.join(parts)}" + (f", {self.current}" if self.current else "")
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as `42 s`, `3 min 05 s`, `2 h 10 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
 class ProgressReporter:
