@@ -90,6 +90,11 @@ def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order],
             if outcomes[order.target].done:
                 done[order.target] = order.options
         for target, again in work.plan_all(list(done.items())).items():
+            first = outcomes[target].plan
+            if first is not None and first.is_first_of_two and isinstance(again, Planned):
+                order = Order(target, done[target])
+                outcomes[target] = _added(outcomes[target], _carry_out(fs, work, order, again, keeping, 1))
+                again = work.plan_all([(target, order.options)])[target]  # noqa: PLW2901 (a third look)
             outcomes[target] = _looked_again(outcomes[target], again)
     return [outcomes[order.target] for order in orders]
 
@@ -104,7 +109,8 @@ def _is_locked(fs: Fs, locks: contextlib.ExitStack, target: Target, outcomes: di
     return True
 
 
-def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping) -> Outcome:
+def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping, later_ms: int = 0) -> Outcome:
+    """Carry out one plan; `later_ms` makes sure that what follows from a plan is told to be later than that."""
     path = order.target.path
     if not isinstance(made, Planned):
         return failure(path, made)
@@ -117,7 +123,8 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping) -
             return Outcome(path, _settled(plan), plan, done=0)
         from recovery.execute import Orders, execute  # noqa: PLC0415 (most runs find nothing to carry out)
 
-        orders = Orders(plan.plan_id, time.time_ns() // 1_000_000, version(), keeping.directory, keeping.discard)
+        now_ms = time.time_ns() // 1_000_000 + later_ms
+        orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
         done = execute(fs, plan, made.content_of, orders, work.reporter, threads=_APPLY_THREADS)
     except LogmendError as error:
         return failure(path, error, plan)
@@ -126,8 +133,17 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping) -
     return Outcome(path, ExitStatus.CLEAN, plan, done=done.actions, bytes_quarantined=done.kept_bytes)
 
 
+def _added(first: Outcome, second: Outcome) -> Outcome:
+    """Return the outcome of a plan and of the one that follows from it; the first is the one to be told."""
+    done = (first.done or 0) + (second.done or 0)
+    kept = first.bytes_quarantined + second.bytes_quarantined
+    return replace(second, plan=first.plan, done=done, bytes_quarantined=kept)
+
+
 def _looked_again(outcome: Outcome, again: Made) -> Outcome:
     """Return the outcome with what a second look found; there must be nothing left to do."""
+    if outcome.error is not None:
+        return outcome
     if not isinstance(again, Planned):
         return replace(outcome, status=again.status, error=again, hint=next_step(again))
     after = again.plan

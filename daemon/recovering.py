@@ -30,9 +30,11 @@ def recover_log_dir(fs: Fs, log_dir: PurePath, options: ManagerOptions, now_ms: 
         raise LogDirHeld(log_dir, _evidence(plan, "hold"))
     if plan.is_empty:
         return plan
-    orders = Orders(plan.plan_id, now_ms, options.version)
-    execute(fs, plan, planned.content_of, orders, options.reporter)
-    again = plan_log_dir(fs, log_dir, options.recovery, options.reporter, options.jobs, planned.memory).plan
+    for number in range(2 if plan.is_first_of_two else 1):
+        orders = Orders(planned.plan.plan_id, now_ms + number, options.version)
+        execute(fs, planned.plan, planned.content_of, orders, options.reporter)
+        planned = plan_log_dir(fs, log_dir, options.recovery, options.reporter, options.jobs, planned.memory)
+    again = planned.plan
     if not again.is_empty or again.stopped:
         raise LogmendError(f"{printable(log_dir)}: recovered, and a second look still finds work: {again.plan_id}")
     return plan

@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any, Final, TypeAlias
 
-from recovery.findings import Finding, Severity
+from recovery.findings import Damage, Finding, Severity
 from storage.errors import ExitStatus
 from storage.fs import FileStat
 
@@ -220,6 +220,15 @@ class LogDirPlan:
     def is_held(self) -> bool:
         """Something waits for a replica or a person."""
         return any(verdict.decision == "hold" for verdict in self.all_verdicts())
+
+    @property
+    def is_first_of_two(self) -> bool:
+        """Once it is carried out, there is more to do: what a finished swap put in place has to be split.
+
+        The two are not one plan, for a split takes the place of files by their names; a broker loads twice as well.
+        """
+        kind = Damage.OFFSET_OVERFLOW
+        return any(finding.kind is kind and finding.path.name.endswith(".swap") for finding in self.findings)
 
     @property
     def status(self) -> ExitStatus:
