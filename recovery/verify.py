@@ -104,6 +104,8 @@ class SegmentReport:
     """They do not only rise, and `epochs` are those that are believed."""
     magics: int = 0
     digest: int = 0
+    blocks: bytes = b""
+    """What lies in each block of offsets, as `SegmentFold.blocks` packs it, where the options ask for it."""
     events: array[int] | None = None
     """The batches of producers, as `storage.fold.ProducerEvents` extracts them, eight numbers each; None if that were
     too many to be kept: then the headers have to be walked again."""
@@ -157,6 +159,8 @@ class ScanOptions:
     now_ms: int | None
     depth: Depth = Depth.FULL
     room: Room = field(default_factory=lambda: Room(ROOM), compare=False)
+    block_offsets: int = 0
+    """Offsets of a block, of which reports are wanted; 0 for none."""
 
 
 Progress = Callable[[int], None]
@@ -247,6 +251,7 @@ class _Scan:
             index_interval_bytes=options.index_interval_bytes,
             max_index_size=options.segment_index_bytes,
             event_limit=_EVENT_LIMIT,
+            block_offsets=options.block_offsets,
         )
 
         def on_rows(rows: BatchRows, count: int, window: memoryview, origin: int) -> None:
@@ -308,6 +313,7 @@ def _take_over(report: SegmentReport, fold: SegmentFold, scan: LogScan, room: Ro
     report.batch_count, report.record_count = fold.batch_count, fold.record_count
     report.first_offset, report.max_timestamp = fold.first_offset, fold.max_timestamp
     report.epochs, report.magics, report.digest = tuple(fold.epochs), fold.magics, fold.digest
+    report.blocks = fold.blocks()
     report.events = _packed(fold.producer_events, room)
 
 

@@ -46,6 +46,15 @@ struct fold {
     struct event *held; /* by the same places: what is seldom looked at shall not fill the cache */
     size_t slots, producers, event_count, event_limit;
     uint64_t seed;
+    int64_t block_offsets; /* 0: nobody asks for blocks */
+    struct buffer blocks;
+};
+
+/* The batches whose base offsets lie in one block of offsets. All fields are 8 bytes: they are handed out as they lie. */
+struct block {
+    int64_t block;
+    uint64_t digest;
+    int64_t batches, bytes, first_offset, last_offset, max_epoch;
 };
 
 enum { TRANSACTIONAL_BIT = 0x10, INDEX_ENTRY = 8, TIME_ENTRY = 12 };
@@ -71,9 +80,11 @@ buffer_grow(struct buffer *buffer, size_t more)
 }
 
 static void
-fold_init(struct fold *fold, int64_t base_offset, int64_t interval, int64_t max_index_size, size_t event_limit)
+fold_init(struct fold *fold, int64_t base_offset, int64_t interval, int64_t max_index_size, size_t event_limit,
+          int64_t block_offsets)
 {
     memset(fold, 0, sizeof *fold);
+    fold->block_offsets = block_offsets;
     fold->base_offset = fold->next_offset = fold->max_timestamp_offset = base_offset;
     fold->max_timestamp = fold->last_timestamp = fold->newest_epoch = -1;
     fold->interval = interval;
@@ -103,6 +114,7 @@ fold_free(struct fold *fold)
     free(fold->offsets.data);
     free(fold->times.data);
     free(fold->epochs.data);
+    free(fold->blocks.data);
     memset(fold, 0, sizeof *fold);
 }
 
@@ -303,6 +315,44 @@ fold_digest(struct fold *fold, const int64_t *base, const int64_t *last, const i
     }
 }
 
+/* ---- blocks ---- */
+
+static inline uint64_t
+mix(uint64_t number)
+{
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9u;
+    number = (number ^ number >> 27) * 0x94D049BB133111EBu;
+    return number ^ number >> 31;
+}
+
+static int
+fold_blocks(struct fold *fold, const int64_t *block, size_t capacity, size_t count)
+{
+    const int64_t *const size = block + SIZE * capacity, *const epoch = block + LEADER_EPOCH * capacity;
+    const int64_t *const base = block + BASE_OFFSET * capacity, *const last = block + LAST_OFFSET * capacity;
+    const int64_t *const crc = block + CRC * capacity;
+    struct block *now = fold->blocks.size ? (struct block *)(fold->blocks.data + fold->blocks.size) - 1 : NULL;
+    for (size_t row = 0; row < count; row++) {
+        /* Unsigned: an offset below the block's beginning is far above its end. */
+        if (now == NULL
+            || (uint64_t)base[row] - (uint64_t)now->block * (uint64_t)fold->block_offsets
+                   >= (uint64_t)fold->block_offsets) {
+            now = buffer_grow(&fold->blocks, sizeof *now);
+            if (now == NULL)
+                return -1;
+            *now = (struct block){.block = base[row] / fold->block_offsets, .first_offset = base[row], .max_epoch = -1};
+        }
+        now->digest ^= mix(mix(mix((uint64_t)base[row] + 0x9E3779B97F4A7C15u) + (uint64_t)last[row])
+                           + (uint64_t)crc[row]);
+        now->batches++;
+        now->bytes += size[row];
+        now->last_offset = last[row];
+        if (epoch[row] > now->max_epoch)
+            now->max_epoch = epoch[row];
+    }
+    return 0;
+}
+
 /* ---- producers ---- */
 
 static struct run *
@@ -469,6 +519,8 @@ fold_add(struct fold *fold, const int64_t *block, size_t capacity, size_t count)
     fold_digest(fold, base, last, block + CRC * capacity, count);
     if (fold_epochs(fold, position, base, block + LEADER_EPOCH * capacity, count) < 0
         || fold_index(fold, position, last, block + MAX_TIMESTAMP * capacity, count) < 0)
+        return -1;
+    if (fold->block_offsets && fold_blocks(fold, block, capacity, count) < 0)
         return -1;
     for (size_t first = 0; first < count; first += FOLDED)
         if (fold_producers(fold, block, capacity, first, count - first < FOLDED ? count - first : FOLDED) < 0)

@@ -156,21 +156,21 @@ is_free(const FoldObject *self)
 static PyObject *
 Fold_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    long long base_offset, interval, max_index_size;
+    long long base_offset, interval, max_index_size, block_offsets = 0;
     Py_ssize_t event_limit;
     if (kwargs != NULL && PyDict_GET_SIZE(kwargs) != 0) {
         PyErr_SetString(PyExc_TypeError, "Fold takes no keywords");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "LLLn", &base_offset, &interval, &max_index_size, &event_limit))
+    if (!PyArg_ParseTuple(args, "LLLn|L", &base_offset, &interval, &max_index_size, &event_limit, &block_offsets))
         return NULL;
-    if (max_index_size < 0 || event_limit < 0) {
+    if (max_index_size < 0 || event_limit < 0 || block_offsets < 0) {
         PyErr_SetString(PyExc_ValueError, "a limit below 0");
         return NULL;
     }
     FoldObject *const self = (FoldObject *)type->tp_alloc(type, 0);
     if (self != NULL)
-        fold_init(&self->fold, base_offset, interval, max_index_size, (size_t)event_limit);
+        fold_init(&self->fold, base_offset, interval, max_index_size, (size_t)event_limit, block_offsets);
     return (PyObject *)self;
 }
 
@@ -310,6 +310,14 @@ Fold_time_index(FoldObject *self, PyObject *Py_UNUSED(unused))
     return result;
 }
 
+static PyObject *
+Fold_blocks(FoldObject *self, PyObject *Py_UNUSED(unused))
+{
+    if (!is_free(self))
+        return NULL;
+    return PyBytes_FromStringAndSize((const char *)self->fold.blocks.data, (Py_ssize_t)self->fold.blocks.size);
+}
+
 static int
 append_event(PyObject *list, const struct event *event)
 {
@@ -358,6 +366,7 @@ static PyMethodDef fold_methods[] = {
     {"epochs", (PyCFunction)Fold_epochs, METH_NOARGS, NULL},
     {"offset_index", (PyCFunction)Fold_offset_index, METH_NOARGS, NULL},
     {"time_index", (PyCFunction)Fold_time_index, METH_NOARGS, NULL},
+    {"blocks", (PyCFunction)Fold_blocks, METH_NOARGS, NULL},
     {"events", (PyCFunction)Fold_events, METH_NOARGS, NULL},
     {"events_overflowed", (PyCFunction)Fold_events_overflowed, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

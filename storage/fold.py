@@ -34,17 +34,21 @@ class Kernel(Protocol):
 
     def time_index(self) -> bytes: ...
 
+    def blocks(self) -> bytes: ...
+
     def events(self) -> list[Event]: ...
 
     def events_overflowed(self) -> bool: ...
 
 
-def _make(kernel: str, base_offset: int, interval: int, max_index_size: int, event_limit: int) -> Kernel:
+def _make(
+    kernel: str, base_offset: int, interval: int, max_index_size: int, event_limit: int, block_offsets: int
+) -> Kernel:
     if kernel == "python":
-        return PythonFold(base_offset, interval, max_index_size, event_limit)
+        return PythonFold(base_offset, interval, max_index_size, event_limit, block_offsets)
     from storage.fold_native import NativeFold  # noqa: PLC0415 (may not have been built)
 
-    return NativeFold(base_offset, interval, max_index_size, event_limit)
+    return NativeFold(base_offset, interval, max_index_size, event_limit, block_offsets)
 
 
 class ProducerEvents:
@@ -72,8 +76,8 @@ class ProducerEvents:
 class SegmentFold:
     """The fold of one segment: a sequence of `add`, results valid after each. Not for several threads at once.
 
-    Memory: both indexes (bounded by `max_index_size` each), the events (bounded by `event_limit`), and a pair for each
-    rise of the leader epoch.
+    Memory: both indexes (bounded by `max_index_size` each), the events (bounded by `event_limit`), a pair for each rise
+    of the leader epoch, and 56 bytes a block where blocks are wanted.
     """
 
     batch_count: int
@@ -121,11 +125,15 @@ class SegmentFold:
         index_interval_bytes: int = 4096,
         max_index_size: int = 10_485_760,
         event_limit: int = EVENT_LIMIT,
+        block_offsets: int = 0,
         kernel: str | None = None,
     ) -> None:
-        """Begin an empty segment; `kernel` is `c` or `python` where a test wants that one."""
+        """Begin an empty segment; `kernel` is `c` or `python` where a test wants that one.
+
+        `block_offsets`: how many offsets a block of `blocks` has; 0 for none.
+        """
         chosen = kernel or kernel_name()
-        self._kernel = _make(chosen, base_offset, index_interval_bytes, max_index_size, event_limit)
+        self._kernel = _make(chosen, base_offset, index_interval_bytes, max_index_size, event_limit, block_offsets)
         self._take(self._kernel.facts())
 
     def add(self, rows: BatchRows, count: int) -> None:
@@ -154,6 +162,16 @@ class SegmentFold:
     def time_index(self) -> bytes:
         """Return the `.timeindex` that a broker's recovery writes, with its closing entry: 12 bytes an entry."""
         return self._kernel.time_index()
+
+    def blocks(self) -> bytes:
+        """Return what lies in each block of offsets, in order: numbers of 8 bytes as this machine has them, 7 a block.
+
+        Block (base offset of its batches divided by `block_offsets`), digest, batches, bytes, first base offset, last
+        offset of the last batch, highest leader epoch (-1 without any). The digest of a block is the exclusive or of a
+        64-bit hash over base offset, last offset and stored checksum of each batch: so parts of a block that lie in
+        several segments add up, wherever the segments of a log begin.
+        """
+        return self._kernel.blocks()
 
     @property
     def epochs(self) -> list[Pair]:

@@ -10,8 +10,11 @@ from storage.rows import BatchRows, Folded, Stop
 class NativeFold:
     """One segment's fold. A second thread that calls it while one is in it gets a `RuntimeError`."""
 
-    def __init__(self, base_offset: int, interval: int, max_index_size: int, event_limit: int) -> None:
-        self._fold = _scan.Fold(base_offset, interval, max_index_size, event_limit)
+    def __init__(
+        self, base_offset: int, interval: int, max_index_size: int, event_limit: int, block_offsets: int
+    ) -> None:
+        self._fold = _scan.Fold(base_offset, interval, max_index_size, event_limit, block_offsets)
+        self.blocks = self._fold.blocks
         self.facts, self.epochs = self._fold.facts, self._fold.epochs
         self.offset_index, self.time_index = self._fold.offset_index, self._fold.time_index
         self.events_overflowed = self._fold.events_overflowed

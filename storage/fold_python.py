@@ -37,6 +37,7 @@ _TIME_ENTRY: Final = struct.Struct(
 )
 _TRANSACTIONAL: Final = 0x10
 _CODEC_BITS: Final = 0x07
+_UINT64: Final = (1 << 64) - 1
 
 
 def _distinct(column: memoryview[int]) -> set[int]:
@@ -48,7 +49,9 @@ def _distinct(column: memoryview[int]) -> set[int]:
 class PythonFold:
     """One segment's fold. Not for several threads at once."""
 
-    def __init__(self, base_offset: int, interval: int, max_index_size: int, event_limit: int) -> None:
+    def __init__(
+        self, base_offset: int, interval: int, max_index_size: int, event_limit: int, block_offsets: int
+    ) -> None:
         self._base = base_offset
         self._batches = self._records = self._gaps = self._magics = self._codecs = 0
         self._first: int | None = None
@@ -60,6 +63,7 @@ class PythonFold:
         self._epochs = _Epochs()
         self._index = _Index(base_offset, interval, max_index_size)
         self._producers = _Producers(event_limit)
+        self._blocks = _Blocks(block_offsets) if block_offsets else None
 
     def add(self, rows: BatchRows, count: int) -> None:
         if not 0 <= count <= rows.capacity:
@@ -76,6 +80,8 @@ class PythonFold:
         self._epochs.add(rows, count)
         self._index.add(rows, count)
         self._fold_digest(rows, count)
+        if self._blocks is not None:
+            self._blocks.add(rows, count)
         if _distinct(rows.producer_id[:count]) != {-1}:
             self._has_producers = self._producers.add(rows, count) or self._has_producers
 
@@ -118,6 +124,9 @@ class PythonFold:
 
     def time_index(self) -> bytes:
         return self._index.closed_times()
+
+    def blocks(self) -> bytes:
+        return b"" if self._blocks is None else self._blocks.packed()
 
     def events(self) -> list[Event]:
         return self._producers.events()
@@ -230,6 +239,42 @@ class _Index:
         if self.max_timestamp <= self._last_timestamp or not 0 <= relative <= INT32_MAX:
             return b""
         return _TIME_ENTRY.pack(self.max_timestamp, relative)
+
+
+def _mixed(number: int) -> int:
+    number = ((number ^ number >> 30) * 0xBF58476D1CE4E5B9) & _UINT64
+    number = ((number ^ number >> 27) * 0x94D049BB133111EB) & _UINT64
+    return number ^ number >> 31
+
+
+class _Blocks:
+    """The batches of each block of offsets, summed up."""
+
+    def __init__(self, offsets: int) -> None:
+        self._offsets = offsets
+        self._done = bytearray()
+        self._now: list[int] = []
+
+    def add(self, rows: BatchRows, count: int) -> None:
+        columns = (rows.base_offset, rows.last_offset, rows.crc, rows.size, rows.leader_epoch)
+        now = self._now
+        for base, last, crc, size, epoch in zip(*(column[:count].tolist() for column in columns), strict=True):
+            block = base // self._offsets
+            if not now or now[0] != block:
+                self._done += self._pack(now)
+                now = self._now = [block, 0, 0, 0, base, last, -1]
+            first = _mixed((base + 0x9E3779B97F4A7C15) & _UINT64)
+            now[1] ^= _mixed((_mixed((first + last) & _UINT64) + crc) & _UINT64)
+            now[2] += 1
+            now[3] += size
+            now[5] = last
+            now[6] = max(now[6], epoch)
+
+    def packed(self) -> bytes:
+        return bytes(self._done) + self._pack(self._now)
+
+    def _pack(self, now: list[int]) -> bytes:
+        return struct.pack("=qQqqqqq", *now) if now else b""
 
 
 class _Run:

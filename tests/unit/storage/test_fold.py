@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -246,3 +247,54 @@ def test_a_thousand_producers_that_take_turns_leave_a_first_and_a_last_event_eac
     events = list(made.producer_events)
     assert [event.base_offset for event in events] == [*range(1000), *range(4000, 5000)]
     assert {event.producer_id for event in events[1000:]} == set(range(1000))
+
+
+def blocks_of(made: SegmentFold) -> list[tuple[int, ...]]:
+    return list(struct.iter_unpack("=qQqqqqq", made.blocks()))
+
+
+def test_a_segment_that_nobody_asks_for_blocks_has_none(fold: Fold) -> None:
+    assert fold([batch_v2(0)]).blocks() == b""
+    assert fold([], block_offsets=4096).blocks() == b""
+
+
+def test_blocks_tell_what_lies_in_each_range_of_offsets(fold: Fold) -> None:
+    batches = [
+        batch_v2(8, 2, leader_epoch=3),
+        batch_v2(10, 9, leader_epoch=2),
+        legacy(20),
+        batch_v2(45, leader_epoch=7),
+    ]
+    made = fold(batches, block_offsets=10)
+    assert [(row[0], *row[2:]) for row in blocks_of(made)] == [
+        (0, 1, len(batches[0]), 8, 9, 3),
+        (1, 1, len(batches[1]), 10, 18, 2),
+        (2, 1, len(batches[2]), 20, 20, -1),
+        (4, 1, len(batches[3]), 45, 45, 7),
+    ]
+
+
+def test_digests_of_the_parts_of_a_block_add_up_however_a_log_is_cut(fold: Fold) -> None:
+    batches = [batch_v2(n, payload=bytes([n])) for n in range(6)]
+    (whole,) = blocks_of(fold(batches, block_offsets=4096))
+    (head,), (tail,) = blocks_of(fold(batches[:2], block_offsets=4096)), blocks_of(fold(batches[2:], 2, block_offsets=4096))  # fmt: skip # noqa: E501
+    assert whole[1] == head[1] ^ tail[1]
+    assert whole[2] == head[2] + tail[2]
+
+
+def test_the_digest_of_a_block_is_fixed_for_good(fold: Fold) -> None:
+    def mixed(number: int) -> int:
+        number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        number = (number ^ number >> 27) * 0x94D049BB133111EB % 2**64
+        return number ^ number >> 31
+
+    batch = batch_v2(5, 3)
+    crc = int.from_bytes(batch[17:21])
+    ((_, digest, *_),) = blocks_of(fold([batch], block_offsets=4096))
+    assert digest == mixed((mixed((mixed((5 + 0x9E3779B97F4A7C15) % 2**64) + 7) % 2**64) + crc) % 2**64)
+
+
+@pytest.mark.parametrize("change", [{"payload": b"other"}, {"max_timestamp": TS + 1}, {"count": 2}])
+def test_a_block_with_another_batch_at_the_same_offset_has_another_digest(fold: Fold, change: dict[str, Any]) -> None:
+    one, other = (blocks_of(fold([batch_v2(5, **fields)], block_offsets=4096)) for fields in ({}, change))
+    assert one[0][1] != other[0][1]

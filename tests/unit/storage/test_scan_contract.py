@@ -288,6 +288,7 @@ def assert_same_fold(ours: SegmentFold, theirs: SegmentFold) -> None:
         assert getattr(theirs, name) == getattr(ours, name), name
     assert theirs.offset_index() == ours.offset_index()
     assert theirs.time_index() == ours.time_index()
+    assert theirs.blocks() == ours.blocks()
     assert theirs.producer_events.overflowed == ours.producer_events.overflowed
     assert list(theirs.producer_events) == list(ours.producer_events)
 
@@ -302,6 +303,7 @@ def test_every_result_of_the_fold_is_equal_after_each_window(seed: int) -> None:
             "index_interval_bytes": chance.choice([0, 1, 200, 4096]),
             "max_index_size": chance.choice([0, 8, 12, 100, 10_485_760]),
             "event_limit": chance.choice([0, 1, 5, 20, 200_000]),
+            "block_offsets": chance.choice([0, 1, 3, 50, 4096]),
         }
         ours, theirs = folds(base, **settings)
         rows = BatchRows(chance.choice([1, 3, 8, 200]))
