@@ -7,6 +7,7 @@ never paths: a manifest cannot make anybody write outside its directory.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
@@ -22,6 +23,8 @@ KEPT_PREFIX: Final = "kept."
 """Before every name of ours: a broker that finishes an interrupted compaction removes each file whose name begins with
 an offset in its range, whatever the name ends with."""
 _ID_LENGTH: Final = 12
+_LONGEST_NAME: Final = 255
+_DIGEST_LENGTH: Final = 16
 MANIFEST_LIMIT: Final = 64 << 20
 
 
@@ -73,9 +76,17 @@ def manifest_name(plan_id: str) -> str:
 
 
 def kept_name(name: str, plan_id: str, position: int | None = None) -> str:
-    """Return the name under which a whole file, or its bytes from `position` on, are kept."""
-    place = "" if position is None else f".{position}"
-    return f"{KEPT_PREFIX}{name}{place}.{plan_id}{SUFFIX}"
+    """Return the name under which a whole file, or its bytes from `position` on, are kept.
+
+    At most 255 bytes long, as all names of files are: of a longer one only the beginning and a digest are in it.
+    """
+    rest = ("" if position is None else f".{position}") + f".{plan_id}{SUFFIX}"
+    raw = name.encode("utf-8", "surrogateescape")
+    room = _LONGEST_NAME - len(KEPT_PREFIX) - len(rest)
+    if len(raw) > room:
+        digest = hashlib.sha256(raw).hexdigest()[:_DIGEST_LENGTH]
+        name = f"{raw[: room - len(digest) - 1].decode('utf-8', 'ignore')}~{digest}"
+    return f"{KEPT_PREFIX}{name}{rest}"
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -133,7 +144,9 @@ def _item(plain: object, path: PurePath) -> Item:
 
 def is_plain_name(name: str) -> bool:
     """Tell whether `name` names a file of a directory and nothing else."""
-    return name not in ("", ".", "..") and "/" not in name and _is_nameable(name)
+    if name in ("", ".", "..") or "/" in name or not _is_nameable(name):
+        return False
+    return len(name.encode("utf-8", "surrogateescape")) <= _LONGEST_NAME
 
 
 def _is_nameable(text: str) -> bool:

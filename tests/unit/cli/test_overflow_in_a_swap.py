@@ -1,4 +1,4 @@
-"""A finished compaction, not yet in place, whose offsets do not fit 32 bits above its base: put in place, then split."""
+"""A finished compaction, not yet in place, whose offsets do not fit 32 bits above its base: in one run."""
 
 from __future__ import annotations
 
