@@ -12,24 +12,24 @@ from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
 from daemon.config_values import (
-    Hours,
     Reader,
     choice,
     command,
     directory,
     hours,
     listen,
+    percent,
     size,
     span,
     state_directory,
     whole,
+    yes_or_no,
 )
 from daemon.events import FORMATS, LEVELS
 from daemon.snapshot import Mode
+from daemon.verify_options import GuardOptions, ScrubOptions
 from recovery.findings import Severity
 from storage.errors import ConfigInvalid, printable
-
-_MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +41,12 @@ class DirConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class GuardConfig:
-    """How a broker's directory is followed."""
-
-    verify_within_seconds: float = 60.0
-    poll_seconds: float = 5.0
-    bytes_per_second: int = 50 * _MIB
-
-
-@dataclass(frozen=True, slots=True)
-class ScrubConfig:
-    """How what was flushed long ago is read again."""
-
-    cycle_seconds: float = 14 * 86400.0
-    """0: never."""
-    bytes_per_second: int = 50 * _MIB
-    hours: tuple[Hours, ...] = ()
-    pressure_percent: int = 10
-    errors_per_device: int = 10
-    errors_seconds: float = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
 class HttpConfig:
     """Where status, metrics and the page are served; nowhere if empty."""
 
     listen: tuple[str, ...] = ("unix",)
+    """`unix` stands for a socket in the run-time or state directory."""
+    allow_remote: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +72,8 @@ class ServiceConfig:
 
     log_dirs: tuple[DirConfig, ...] = ()
     state_dir: str = ""
-    guard: GuardConfig = field(default_factory=GuardConfig)
-    scrub: ScrubConfig = field(default_factory=ScrubConfig)
+    guard: GuardOptions = field(default_factory=GuardOptions)
+    scrub: ScrubOptions = field(default_factory=ScrubOptions)
     http: HttpConfig = field(default_factory=HttpConfig)
     log: LogConfig = field(default_factory=LogConfig)
     notify: NotifyConfig = field(default_factory=NotifyConfig)
@@ -118,21 +98,32 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
             span("1s", "1d"),
             "how soon after the broker's checkpoint newly flushed data has been read",
         ),
+        Setting("rate", "max_bytes_per_second", size("64KiB", "1TiB"), "most bytes a second for newly flushed data"),
         Setting("poll", "poll_seconds", span("1s", "1h"), "how often is looked for changes that nobody told of"),
-        Setting("rate", "bytes_per_second", size("64KiB", "100GiB"), "most bytes a second for newly flushed data"),
+        Setting("broker", "broker_seconds", span("1s", "1h"), "how often is looked whether a broker is there"),
+        Setting(
+            "catch_up",
+            "catch_up_bytes",
+            size("0B", "1024TiB"),
+            "of a partition that is new here, so much is read at once; the scrubber reads the rest",
+        ),
     ),
     "scrub": (
-        Setting("cycle", "cycle_seconds", span("0s", "3650d"), "within which time every segment is read; 0s: never"),
-        Setting("rate", "bytes_per_second", size("64KiB", "100GiB"), "most bytes a second, however late it is"),
-        Setting("hours", "hours", hours, "parts of the day in which it may read; none: always"),
+        Setting("enabled", "enabled", yes_or_no, "whether what was flushed long ago is read again and again"),
+        Setting("cycle", "cycle_seconds", span("1min", "3650d"), "within which time every closed segment is read"),
+        Setting("rate", "max_bytes_per_second", size("64KiB", "1TiB"), "most bytes a second, however late it is"),
+        Setting("hours", "hours", hours, "parts of the day, local time, in which it may read; none: always"),
         Setting(
-            "pressure",
-            "pressure_percent",
-            whole(0, 100),
-            "share of time in which work waits for the disks, in percent, above which it slows; 100: never",
+            "pressure_slow",
+            "pressure_low",
+            percent,
+            "percent of time in which work waits for the disks, from which on it slows down",
         ),
-        Setting("errors", "errors_per_device", whole(1, 1_000_000), "so many bad reads on one device"),
-        Setting("errors_within", "errors_seconds", span("1s", "30d"), "in this time stop the scrub of that device"),
+        Setting("pressure_stop", "pressure_high", percent, "percent at which it waits until the disks have room"),
+        Setting("sick_errors", "sick_errors", whole(1, 1_000_000), "so many bad files on one device"),
+        Setting("sick_within", "sick_seconds", span("1s", "30d"), "in this time end the scrub of that device"),
+        Setting("census", "census_seconds", span("1s", "1d"), "how often each partition is asked whether it changed"),
+        Setting("confirm", "confirm_seconds", span("0s", "1h"), "how long a suspicion rests until it is read again"),
     ),
     "http": (
         Setting(
@@ -181,7 +172,9 @@ def parse_service(document: Mapping[str, object], path: str) -> ServiceConfig:
             raise ConfigInvalid(f"{where}: {name}: {_shown(table)} is not a table: write [{name}] above its keys")
         given = _read(settings, table, where, f"{name}.")
         found = replace(found, **{name: replace(getattr(found, name), **given)})
-    return found
+    if found.scrub.pressure_high < found.scrub.pressure_low:
+        raise ConfigInvalid(f"{where}: scrub.pressure_stop: {found.scrub.pressure_high} is less than pressure_slow")
+    return replace(found, guard=replace(found.guard, scrub=found.scrub))
 
 
 def _log_dirs(raw: object, where: str) -> tuple[DirConfig, ...]:
@@ -237,4 +230,4 @@ def put_in_force(old: ServiceConfig, new: ServiceConfig) -> ServiceConfig:
         table = getattr(new, name)
         given = {s.field: getattr(table, s.field) for s in settings if s.is_live}
         result = replace(result, **{name: replace(getattr(result, name), **given)})
-    return result
+    return replace(result, guard=replace(result.guard, scrub=result.scrub))

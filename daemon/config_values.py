@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from ipaddress import ip_address
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 Reader = Callable[[object], Any]
 
@@ -16,8 +16,7 @@ _SPAN: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(ms|s|min|h|d)")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE: Final = re.compile(r"([0-9]{1,15}) ?(B|KiB|MiB|GiB|TiB)")
 _BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_HOURS: Final = re.compile(r"([0-2][0-9]):([0-5][0-9])-([0-2][0-9]):([0-5][0-9])")
-_DAY_MINUTES: Final = 24 * 60
+_HOURS: Final = re.compile(r"([0-9]{1,2})-([0-9]{1,2})")
 
 
 def span(low: str, high: str) -> Reader:
@@ -100,34 +99,37 @@ def command(raw: object) -> tuple[str, ...]:
     return tuple(words)
 
 
-class Hours(NamedTuple):
-    """A part of the day, in minutes since midnight, local time; `end` before `begin` reaches over midnight."""
-
-    begin: int
-    end: int
-
-    def has(self, minute: int) -> bool:
-        """Tell whether a minute of the day lies in it."""
-        if self.begin < self.end:
-            return self.begin <= minute < self.end
-        return minute >= self.begin or minute < self.end
+def yes_or_no(raw: object) -> bool:
+    """Return a truth value."""
+    if not isinstance(raw, bool):
+        raise ValueError("true or false")
+    return raw
 
 
-def hours(raw: object) -> tuple[Hours, ...]:
-    """Return the parts of the day in which something is allowed; none: always."""
+def percent(raw: object) -> float:
+    """Return a number from 0 to 100."""
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0 <= raw <= 100:
+        raise ValueError("a number from 0 to 100")
+    return float(raw)
+
+
+def hours(raw: object) -> frozenset[int] | None:
+    """Return the hours of the day, 0 to 23, in which something is allowed; None: always."""
     parts = raw if isinstance(raw, list) else None
     found = None if parts is None else [_hours(part) for part in parts]
     if found is None or None in found:
-        raise ValueError('a list of parts of the day, such as ["22:00-06:00"]')
-    return tuple(part for part in found if part is not None)
+        raise ValueError('a list of parts of the day in whole hours, such as ["22-6"] or ["0-7", "20-24"]')
+    return frozenset[int]().union(*(part for part in found if part is not None)) or None
 
 
-def _hours(part: object) -> Hours | None:
+def _hours(part: object) -> frozenset[int] | None:
     match = _HOURS.fullmatch(part) if isinstance(part, str) else None
     if match is None:
         return None
-    begin, end = (int(match[n]) * 60 + int(match[n + 1]) for n in (1, 3))
-    return Hours(begin, end) if begin < _DAY_MINUTES and end <= _DAY_MINUTES and begin != end else None
+    begin, end = int(match[1]), int(match[2])
+    if begin > 23 or end > 24 or begin == end:
+        return None
+    return frozenset(range(begin, end)) if begin < end else frozenset((*range(begin, 24), *range(end)))
 
 
 def listen(raw: object) -> tuple[str, ...]:
