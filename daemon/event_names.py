@@ -45,7 +45,9 @@ EVENTS: Final[dict[str, EventKind]] = {
     ),
     "service_stopping": EventKind("info", "the service was told to stop", ("reason",)),
     "service_stopped": EventKind("info", "the service has ended in good order", ("status", "seconds")),
-    "config_reloaded": EventKind("info", "the configuration was read again and is in force", ("path", "changed")),
+    "config_reloaded": EventKind(
+        "info", "the configuration was read again and is in force", ("path", "changed", "waiting")
+    ),
     "config_refused": EventKind("error", "the new configuration is wrong; the old one stays", ("path", "reason")),
     "worker_failed": EventKind("error", "a fault of logmend itself ended a worker", ("log_dir", "error", "traceback")),
     "listening": EventKind("info", "status, metrics and the page can be asked for", ("listen",)),

@@ -172,6 +172,8 @@ class LogDirStatus:
     free_bytes: int | None = None
     size_bytes: int | None = None
     device: str = ""
+    exit_status: int = 0
+    """What the directory makes of the exit status of the service, besides its state and its findings."""
 
 
 @dataclass(frozen=True, slots=True)
