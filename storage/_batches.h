@@ -110,18 +110,23 @@ read_headers(const uint8_t *data, size_t *place, size_t end)
     return 1;
 }
 
+struct record {
+    struct bytes_field key, value;
+    int64_t timestamp_delta, offset_delta;
+};
+
 /* Read the record at *place and move behind it; false, with *place undefined, if it is not sound. */
-static int
-read_record(const uint8_t *data, size_t *place, size_t size, struct bytes_field *key, struct bytes_field *value)
+static inline int
+read_record(const uint8_t *data, size_t *place, size_t size, struct record *record)
 {
-    int64_t body, ignored;
+    int64_t body;
     if (!read_varint(data, place, size, 5, &body) || body < 1 || (uint64_t)body > size - *place)
         return 0;
     const size_t end = *place + (size_t)body;
     *place += 1; /* attributes */
-    return read_varint(data, place, end, 10, &ignored) && read_varint(data, place, end, 5, &ignored)
-        && read_bytes(data, place, end, key) && read_bytes(data, place, end, value) && read_headers(data, place, end)
-        && *place == end;
+    return read_varint(data, place, end, 10, &record->timestamp_delta)
+        && read_varint(data, place, end, 5, &record->offset_delta) && read_bytes(data, place, end, &record->key)
+        && read_bytes(data, place, end, &record->value) && read_headers(data, place, end) && *place == end;
 }
 
 static int64_t
@@ -132,22 +137,50 @@ check_records(const uint8_t *data, size_t size, int64_t count)
         return count == 0 ? -1 : 0;
     for (; count > 0; count--) {
         const size_t start = place;
-        struct bytes_field key, value;
-        if (!read_record(data, &place, size, &key, &value))
+        struct record record;
+        if (!read_record(data, &place, size, &record))
             return (int64_t)start;
     }
     return place == size ? -1 : (int64_t)place;
+}
+
+/* What storage.rows.Walked holds. */
+struct walked {
+    int64_t count, least, most;
+    size_t place;
+    int is_dense, lacks_key;
+};
+
+static struct walked
+walk_records(const uint8_t *data, size_t size, int64_t count, int64_t first, int64_t base_timestamp)
+{
+    struct walked walked = {.least = INT64_MAX, .most = -1, .is_dense = 1};
+    for (size_t place = 0; walked.count < count; walked.count++) {
+        struct record record;
+        if (!read_record(data, &place, size, &record))
+            break;
+        const int64_t timestamp = (int64_t)((uint64_t)base_timestamp + (uint64_t)record.timestamp_delta);
+        if (timestamp > walked.most)
+            walked.most = timestamp;
+        if (timestamp < walked.least && timestamp != -1)
+            walked.least = timestamp;
+        walked.is_dense &= record.offset_delta == first + walked.count;
+        walked.lacks_key |= record.key.data == NULL;
+        walked.place = place;
+    }
+    return walked;
 }
 
 static int64_t
 read_control(const uint8_t *payload, size_t size, int64_t attributes, int64_t records)
 {
     size_t place = 0;
-    struct bytes_field key, value;
+    struct record record;
     if (records == 0)
         return CONTROL_EMPTY;
-    if (records < 0 || attributes & CODEC_BITS || !read_record(payload, &place, size, &key, &value))
+    if (records < 0 || attributes & CODEC_BITS || !read_record(payload, &place, size, &record))
         return CONTROL_UNREADABLE;
+    const struct bytes_field key = record.key, value = record.value;
     if (key.data == NULL || value.data == NULL || key.size < 4 || value.size < 6 || (records == 1 && place != size))
         return CONTROL_UNREADABLE;
     const int64_t kind = signed16(key.data + 2);

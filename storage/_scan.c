@@ -137,6 +137,22 @@ module_check_records(PyObject *Py_UNUSED(module), PyObject *args)
     return PyLong_FromLongLong(found);
 }
 
+static PyObject *
+module_walk_records(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer payload;
+    long long count, first, base_timestamp;
+    struct walked walked;
+    if (!PyArg_ParseTuple(args, "y*LLL", &payload, &count, &first, &base_timestamp))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    walked = walk_records(payload.buf, (size_t)payload.len, count, first, base_timestamp);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&payload);
+    return Py_BuildValue("LnLLNN", (long long)walked.count, (Py_ssize_t)walked.place, (long long)walked.least,
+                         (long long)walked.most, PyBool_FromLong(walked.is_dense), PyBool_FromLong(walked.lacks_key));
+}
+
 /* ---- the fold ---- */
 
 typedef struct {
@@ -397,6 +413,7 @@ static PyMethodDef functions[] = {
     {"choose_crc", module_choose_crc, METH_VARARGS, NULL},
     {"find", module_find, METH_VARARGS, NULL},
     {"check_records", module_check_records, METH_VARARGS, NULL},
+    {"walk_records", module_walk_records, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

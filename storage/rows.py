@@ -65,6 +65,21 @@ class Scanned(NamedTuple):
     stop: Stop
 
 
+class Walked(NamedTuple):
+    """What some records of one batch of magic 2 are: `count` sound ones that end at `place` of what was walked.
+
+    `least` is the smallest timestamp other than -1, the largest int64 if there is none; `most` is the largest, -1 at
+    least; ms. `is_dense`: each offset is one above that before. `lacks_key`: one of them has none.
+    """
+
+    count: int  # type: ignore[assignment]  # as above
+    place: int
+    least: int
+    most: int
+    is_dense: bool
+    lacks_key: bool
+
+
 class Folded(NamedTuple):
     """`size` bytes of sound batches were scanned and folded; then it stopped because of `stop`.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from storage import scan_python
-from storage.rows import BatchRows, Scanned
+from storage.rows import BatchRows, Scanned, Walked
 
 
 class Kernel(Protocol):
@@ -34,6 +34,10 @@ class Kernel(Protocol):
     def find_batch(self, window: memoryview, start: int, *, lowest: int, highest: int) -> int: ...
 
     def check_records(self, payload: memoryview, count: int) -> int: ...
+
+    def walk_records(
+        self, payload: bytes | memoryview, count: int, *, first: int = 0, base_timestamp: int = 0
+    ) -> Walked: ...
 
 
 def _choose() -> tuple[str, Kernel]:
@@ -111,3 +115,12 @@ def check_records(payload: memoryview, count: int) -> int:
     is not looked at, as by a broker. The text of header keys, and whether offset deltas rise, are not checked either.
     """
     return _kernel.check_records(payload, count)
+
+
+def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, base_timestamp: int = 0) -> Walked:
+    """Return what the records in `payload` are, at most `count` of them, up to the first that is not sound and whole.
+
+    `first` is the offset delta that the first of them should have, `base_timestamp` (ms) that of their batch; sums wrap
+    as Java's do. Bytes behind the last record are no fault here.
+    """
+    return _kernel.walk_records(payload, count, first=first, base_timestamp=base_timestamp)

@@ -7,10 +7,10 @@ be changed meanwhile; if it is, the answer may be wrong, but nothing outside of 
 from __future__ import annotations
 
 from storage import _scan
-from storage.rows import COLUMNS, BatchRows, Scanned, Stop
+from storage.rows import COLUMNS, BatchRows, Scanned, Stop, Walked
 from storage.units import INT64_MAX
 
-if _scan.COLUMNS != COLUMNS or not hasattr(_scan.Fold, "scan"):
+if _scan.COLUMNS != COLUMNS or not hasattr(_scan, "walk_records"):
     raise ImportError("storage._scan was built from other sources")
 
 
@@ -50,3 +50,8 @@ def find_batch(window: memoryview, start: int, *, lowest: int, highest: int) -> 
 def check_records(payload: memoryview, count: int) -> int:
     """Do what `storage.scan.check_records` says."""
     return _scan.check_records(payload, count)
+
+
+def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, base_timestamp: int = 0) -> Walked:
+    """Do what `storage.scan.walk_records` says."""
+    return Walked(*_scan.walk_records(payload, count, first, base_timestamp))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
-from storage.rows import CONTROL_EMPTY, CONTROL_NONE, CONTROL_UNREADABLE, BatchRows, Scanned, Stop
+from storage.rows import CONTROL_EMPTY, CONTROL_NONE, CONTROL_UNREADABLE, BatchRows, Scanned, Stop, Walked
 from storage.units import INT64_MAX
 
 LEAST: Final = 17  # up to and with the magic byte, which stands at the same place in all three formats
@@ -257,10 +257,33 @@ def check_records(payload: memoryview, count: int) -> int:
     place = 0
     for _ in range(count):
         try:
-            place = _record(payload, place)[2]
+            place = _record(payload, place).end
         except _Unreadable:
             return place
     return -1 if place == len(payload) else place
+
+
+def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, base_timestamp: int = 0) -> Walked:
+    """Do what `storage.scan.walk_records` says."""
+    done, place, least, most, is_dense, lacks_key = 0, 0, INT64_MAX, -1, True, False
+    with memoryview(payload) as view:
+        while done < count:
+            try:
+                record = _record(view, place)
+            except _Unreadable:
+                break
+            timestamp = _int64(base_timestamp + record.timestamp_delta)
+            most = max(most, timestamp)
+            least = least if timestamp == -1 else min(least, timestamp)
+            is_dense = is_dense and record.offset_delta == first + done
+            lacks_key = lacks_key or record.key is None
+            done, place = done + 1, record.end
+    return Walked(done, place, least, most, is_dense, lacks_key)
+
+
+def _int64(value: int) -> int:
+    """Return the sum as Java makes it."""
+    return (value + INT64_MAX + 1) % (2 * INT64_MAX + 2) - INT64_MAX - 1
 
 
 class _Unreadable(Exception):
@@ -277,10 +300,11 @@ def _control(payload: memoryview, attributes: int, records: int) -> int:
     if records < 0 or attributes & _CODEC_BITS:
         return CONTROL_UNREADABLE
     try:
-        key, value, behind = _record(payload, 0)
+        record = _record(payload, 0)
     except _Unreadable:
         return CONTROL_UNREADABLE
-    if key is None or value is None or len(key) < 4 or len(value) < 6 or (records == 1 and behind != len(payload)):
+    key, value = record.key, record.value
+    if key is None or value is None or len(key) < 4 or len(value) < 6 or (records == 1 and record.end != len(payload)):
         return CONTROL_UNREADABLE
     version, kind = struct.unpack_from(">hh", key)
     value_version, epoch = struct.unpack_from(">hI", value)
@@ -289,14 +313,23 @@ def _control(payload: memoryview, attributes: int, records: int) -> int:
     return int(kind << 32 | epoch)
 
 
-def _record(payload: memoryview, place: int) -> tuple[memoryview | None, memoryview | None, int]:
-    """Return key and value of the record at `place`, and where the next one begins."""
+class _Record(NamedTuple):
+    key: memoryview | None
+    value: memoryview | None
+    timestamp_delta: int
+    offset_delta: int
+    end: int
+    """Where the next one begins."""
+
+
+def _record(payload: memoryview, place: int) -> _Record:
+    """Return the record at `place`."""
     size, place = _varint(payload, place, len(payload))
     end = place + size
     if not place < end <= len(payload):
         raise _Unreadable
-    _, place = _varint(payload, place + 1, end, most=10)
-    _, place = _varint(payload, place, end)
+    timestamp_delta, place = _varint(payload, place + 1, end, most=10)
+    offset_delta, place = _varint(payload, place, end)
     key, place = _bytes(payload, place, end)
     value, place = _bytes(payload, place, end)
     headers, place = _varint(payload, place, end)
@@ -309,7 +342,7 @@ def _record(payload: memoryview, place: int) -> tuple[memoryview | None, memoryv
         _, place = _bytes(payload, place, end)
     if place != end:
         raise _Unreadable
-    return key, value, end
+    return _Record(key, value, timestamp_delta, offset_delta, end)
 
 
 def _bytes(payload: memoryview, place: int, end: int) -> tuple[memoryview | None, int]:

@@ -250,12 +250,29 @@ def test_records_are_judged_alike_sound_and_damaged(seed: int) -> None:
     assert sound > 300
 
 
+def test_records_are_walked_alike_sound_and_damaged(seed: int) -> None:
+    chance = random.Random(seed)
+    whole = 0
+    for _ in range(3000):
+        count = chance.randrange(5)
+        payload = bytearray(random_records(chance, count))
+        for _ in range(chance.randrange(3) if payload else 0):
+            payload[chance.randrange(min(len(payload), 40))] ^= 1 << chance.randrange(8)
+        claimed = count + chance.choice([0, 0, 0, 1, -1, 2**31])
+        first, base = chance.choice([0, 0, 3, 2**31 - 1]), chance.choice([0, -1, TS, 2**63 - 1, -(2**63)])
+        answer = scan_python.walk_records(memoryview(payload), claimed, first=first, base_timestamp=base)
+        assert native.walk_records(memoryview(payload), claimed, first=first, base_timestamp=base) == answer
+        whole += answer.count == claimed > 0
+    assert whole > 300
+
+
 def test_short_random_bytes_are_judged_alike_as_records_and_markers(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(3000):
         body = bytes(chance.choice([0, 1, 2, 3, 0x7F, 0x80, 0xFF]) for _ in range(chance.randrange(24)))
         payload = varint(len(body)) + body
         assert native.check_records(memoryview(payload), 1) == scan_python.check_records(memoryview(payload), 1)
+        assert native.walk_records(payload, 2) == scan_python.walk_records(payload, 2)
         control = batch_v2(0, payload=payload, count=chance.choice([1, 2]), producer_id=1, attributes=0x30)
         assert_same_scan(control, 1, 0, 0)
 
