@@ -225,9 +225,9 @@ class _Scan:
             rises = read_believed_rises(file, files.log, report.valid_size, files.base_offset, self.reader)
             report.epochs, report.epochs_fall = tuple(rises), True
         report.scanned_bytes = size
-        report.damage = _damage(file, files, scan, kind)
+        report.damage = find_damage(file, files, scan, kind)
         if report.damage is not None:
-            report.findings.append(_damage_finding(files, report.damage))
+            report.findings.append(damage_finding(files, report.damage))
         if records is not None:
             report.findings += records.findings
         report.findings += _notes(files, fold, self.options)
@@ -324,7 +324,8 @@ def _packed(events: ProducerEvents, room: Room) -> array[int] | None:
     return packed if room.take(packed.itemsize * len(packed)) else None
 
 
-def _damage(file: ReadFile, files: SegmentFiles, scan: LogScan, known: Damage | None) -> LogDamage | None:
+def find_damage(file: ReadFile, files: SegmentFiles, scan: LogScan, known: Damage | None = None) -> LogDamage | None:
+    """Return what is wrong where a scan ended before the file does; None if it did not. Raises `ReadFault`."""
     size = files.log_stat.size
     if scan.valid_size == size:
         return None
@@ -363,7 +364,8 @@ _EVIDENCE: Final = {
 }
 
 
-def _damage_finding(files: SegmentFiles, damage: LogDamage) -> Finding:
+def damage_finding(files: SegmentFiles, damage: LogDamage) -> Finding:
+    """Return a damage as a finding."""
     evidence = _EVIDENCE[damage.kind]
     if damage.sound_at is not None:
         evidence += f"; the next sound batch is at {damage.sound_at}"
