@@ -15,8 +15,9 @@ BUILT_FROM := pyproject.toml $(wildcard setup.py storage/*.c storage/*.h)
 PYTEST := python -m pytest -n 2 --timeout 300
 
 N ?= 60
+SECONDS ?= 900
 
-.PHONY: help run test check bench crash faults fuzz power-cut wheel clean
+.PHONY: help run test check bench crash faults fuzz power-cut soak wheel clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -49,7 +50,7 @@ check: .venv/installed-tools ## format, lint, types, layers, tidiness
 	ruff format --check .
 	ruff check .
 	scripts/check-types.sh $(CODE)
-	MYPYPATH=tests scripts/check-types.sh tests/interop tests/golden
+	MYPYPATH=tests scripts/check-types.sh tests/interop tests/golden tests/soak
 	lint-imports --no-cache
 	python -m pytest -q tests/tidy
 
@@ -70,6 +71,9 @@ fuzz: .venv/installed-tools ## hostile bytes for each Python parser for N=60 sec
 power-cut: .venv/installed-tools ## cut the power of ext4 and xfs N=60 times each under recover and restore (as root)
 	scripts/tools.sh test
 	python tests/power/powercut.py --count $(N)
+
+soak: .venv/installed-tools ## kill the owner of a log directory every few seconds for SECONDS=900, and judge
+	python tests/soak/runner.py --seconds $(SECONDS)
 
 wheel: .venv/installed-tools ## build dist/logmend-*.whl, with the C kernel if there is a compiler
 	python -m pip wheel --quiet --no-deps --wheel-dir dist .
