@@ -28,8 +28,9 @@ from daemon.options import ManagerOptions
 from daemon.partition import Partition
 from daemon.partitions import mark_deleted, remove_directory
 from daemon.recovering import needs_a_look, recover_log_dir, trim_indexes
+from recovery.plan import LogDirPlan
 from storage.config import LogConfig
-from storage.errors import CorruptData, EnvironmentFault, FileVanished, LogmendError, printable
+from storage.errors import CorruptData, EnvironmentFault, ExitStatus, FileVanished, LogmendError, printable
 from storage.fs import FileKind, Fs
 from storage.log import Log
 from storage.log_types import LogSetup
@@ -45,13 +46,17 @@ Points = dict[TopicPartition, Offset]
 class LogDir:
     """See the module. `offline` says why nothing may be done here any more, None while all is well.
 
+    `status`: what that is for the exit status. `recovered`: the plan that was carried out, None where none was needed.
+
     The checkpoints keep what they hold of partitions that are not open here: those of a broker that serves them again
     some day. One thread at a time.
     """
 
     def __init__(self, fs: Fs, path: PurePath, options: ManagerOptions) -> None:
-        self._fs, self.path, self._options = fs, path, options
+        self._fs, self.path, self.options = fs, path, options
         self.offline: str | None = None
+        self.status = ExitStatus.CLEAN
+        self.recovered: LogDirPlan | None = None
         self.partitions: dict[TopicPartition, Partition] = {}
         self._lock = contextlib.ExitStack()
         self._points: dict[str, Points] = {name: {} for name in _CHECKPOINTS}
@@ -68,7 +73,7 @@ class LogDir:
 
     def lock(self) -> None:
         """Take the lock; raises `LogDirInUse` and `WriteFault`."""
-        self._lock.enter_context(self._options.lock(self.path))
+        self._lock.enter_context(self.options.lock(self.path))
 
     def release(self) -> None:
         """Let go of the lock."""
@@ -103,7 +108,7 @@ class LogDir:
         if self._is_clean and not any(needs_a_look(self._fs, directory) for directory in live):
             return
         self._epochs_before = {directory.name: self._newest_epoch(directory) for directory in live}
-        plan = recover_log_dir(self._fs, self.path, self._options, now_ms)
+        plan = self.recovered = recover_log_dir(self._fs, self.path, self.options, now_ms)
         self._cut = {partition.partition for partition in plan.partitions if partition.cuts}
         self._is_clean = not is_absent(self._fs, self.path / CLEAN_SHUTDOWN)
 
@@ -128,7 +133,7 @@ class LogDir:
         if not self._is_clean:
             for name in self._unopened():
                 trim_indexes(self._fs, self.path / name)
-        delay = self._options.defaults.file_delete_delay_ms
+        delay = self.options.defaults.file_delete_delay_ms
         deleted = [d for d in self.directories() if d.state is DirectoryState.DELETE]
         self._waiting += [(now_ms + delay, self.path / d.name) for d in deleted]
 
@@ -142,7 +147,7 @@ class LogDir:
         epochs = EpochFile(self._fs, directory)
         log = Log.open(
             self._fs, directory, config,
-            LogSetup(epochs, self._options.producer_expiration_ms, self._options.draw_jitter),
+            LogSetup(epochs, self.options.producer_expiration_ms, self.options.draw_jitter),
             now_ms=now_ms,
             log_start=self._points[LOG_START_OFFSETS].get(partition, Offset(0)),
             recovery_point=self._points[RECOVERY_POINTS].get(partition, Offset(0)),
@@ -195,7 +200,7 @@ class LogDir:
 
     def delete(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
         """Put partitions out of the way; what is in them goes after the delay of the defaults."""
-        due = now_ms + self._options.defaults.file_delete_delay_ms
+        due = now_ms + self.options.defaults.file_delete_delay_ms
         gone = list(partitions)
         for name in gone:
             if (opened := self.partitions.pop(name, None)) is not None:
@@ -203,7 +208,7 @@ class LogDir:
             self._points[CLEANER_OFFSETS].pop(name, None)
         self._write(CLEANER_OFFSETS)
         for name in gone:
-            self._waiting.append((due, mark_deleted(self._fs, self.path, name, self._options.draw_id())))
+            self._waiting.append((due, mark_deleted(self._fs, self.path, name, self.options.draw_id())))
             for checkpoint in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
                 self._points[checkpoint].pop(name, None)
         self._write(RECOVERY_POINTS)
@@ -259,10 +264,12 @@ class LogDir:
                 partition.let_go()
         self.release()
 
-    def go_offline(self, reason: str) -> None:
+    def go_offline(self, reason: str, status: ExitStatus = ExitStatus.ENVIRONMENT) -> None:
         """Give the directory up: no sync, no checkpoint, no marker; whatever was not flushed is as after a crash."""
         if self.offline is None:
-            self.offline = f"{printable(self.path)}: {reason}"
+            place = printable(self.path)
+            self.offline = reason if reason.startswith(f"{place}: ") else f"{place}: {reason}"
+            self.status = status
             self.abandon()
 
     def __iter__(self) -> Iterator[Partition]:

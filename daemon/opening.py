@@ -9,7 +9,7 @@ from daemon.identity import ensure_identities, make_log_dir, read_identity
 from daemon.log_dir import LogDir
 from daemon.options import ManagerOptions
 from daemon.refusals import LogDirStopped, NoLogDir
-from storage.errors import ConfigInvalid, EnvironmentFault, ExitStatus, printable
+from storage.errors import ConfigInvalid, EnvironmentFault, ExitStatus, LogmendError, printable
 from storage.fs import Fs
 
 
@@ -48,17 +48,22 @@ def _take(fs: Fs, log_dir: LogDir) -> None:
 
 
 def _each(log_dirs: Sequence[LogDir], work: Callable[[LogDir], object]) -> None:
-    """Do `work` in each log directory; where the disk fails, that one goes offline alone."""
+    """Do `work` in each log directory; where the disk fails, or `sets_aside` says so, that one goes offline alone."""
     for log_dir in log_dirs:
         if log_dir.offline is None:
             try:
                 work(log_dir)
-            except EnvironmentFault as fault:
-                log_dir.go_offline(str(fault))
-            except LogDirStopped as stopped:
-                if stopped.status is not ExitStatus.ENVIRONMENT:
+            except LogmendError as fault:
+                if not _goes_alone(log_dir, fault):
                     raise
-                log_dir.go_offline(str(stopped))
+                log_dir.go_offline(str(fault), fault.status)
+
+
+def _goes_alone(log_dir: LogDir, fault: LogmendError) -> bool:
+    """Tell whether a fault takes its log directory offline and nothing else."""
+    is_of_disk = isinstance(fault, EnvironmentFault)
+    is_unreadable = isinstance(fault, LogDirStopped) and fault.status is ExitStatus.ENVIRONMENT
+    return is_of_disk or is_unreadable or isinstance(fault, log_dir.options.sets_aside)
 
 
 def _refuse_duplicates(log_dirs: Sequence[LogDir]) -> None:

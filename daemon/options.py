@@ -12,6 +12,7 @@ from daemon.identity import DrawId, draw_id
 from recovery.plan import PlanOptions
 from recovery.survey import Reporter, SilentReporter
 from storage.config import LogConfig
+from storage.errors import LogmendError
 from storage.fs import lock_log_dir
 
 
@@ -50,6 +51,8 @@ class ManagerOptions:
     """Of the offset map: `log.cleaner.dedupe.buffer.size`."""
     cleaner_throttle: Callable[[int], None] = lambda _size: None
     """Is told of the bytes that compaction reads and writes, and may wait."""
+    sets_aside: tuple[type[LogmendError], ...] = ()
+    """Refusals of one log directory that take it offline alone, while the others are opened."""
     draw_jitter: Callable[[int], int] = lambda _bound: 0
     lock: Callable[[PurePath], AbstractContextManager[Any]] = lock_log_dir
     draw_id: DrawId = draw_id
