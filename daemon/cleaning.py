@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from daemon.log_dir import LogDir
 from daemon.partition import Partition
 from storage.cleaned_batch import LastRecord
-from storage.compaction import Compaction, Round, Uncleanable, swap_in
+from storage.compaction import Compaction, OffsetsOverflow, Round, Uncleanable
 from storage.errors import UnsupportedFormat
 from storage.fs import Fs
 from storage.offset_map import OffsetMap
 from storage.segment import LogSegment
+from storage.splitting import split_overflowed
 from storage.units import Offset, TopicPartition
 
 RETRY_MS: Final = 900_000
@@ -71,7 +71,7 @@ class Cleaner:
         delay_ms = log.config.file_delete_delay_ms
 
         def swap(cleaned: LogSegment, sources: Sequence[LogSegment]) -> None:
-            log_dir.remove_later(self._swap(partition, cleaned, sources), now_ms + delay_ms)
+            log_dir.remove_later(log.replace_segments([cleaned], sources), now_ms + delay_ms)
 
         how = Compaction(
             fs=self.fs, directory=partition.directory, config=log.config, swap=swap,
@@ -80,20 +80,15 @@ class Cleaner:
         task = Round(found.first_dirty, found.first_uncleanable, now_ms)
         try:
             done = how.run(log.segments.all, task, self._offsets)
+        except OffsetsOverflow as overflow:  # as a broker: the next round takes the pieces
+            pieces = split_overflowed(self.fs, partition.directory, overflow.segment, now_ms)
+            log_dir.remove_later(log.replace_segments(pieces, [overflow.segment]), now_ms + delay_ms)
+            return
         except (Uncleanable, UnsupportedFormat) as fault:
             self._bad[partition.name] = _Bad(str(fault), now_ms + RETRY_MS)
             raise
         self._bad.pop(partition.name, None)
         log_dir.write_cleaned(partition.name, done.next_dirty)
-
-    def _swap(self, partition: Partition, cleaned: LogSegment, sources: Sequence[LogSegment]) -> tuple[PurePath, ...]:
-        gone = swap_in(self.fs, partition.directory, cleaned, sources)
-        partition.log.segments.change(add=[cleaned], remove=sources)
-        for segment in sources:
-            segment.close_for_writing()
-        partition.replaced += sources
-        # Snapshots of segments that were merged into the first stay: the log counts on them, until the next opening.
-        return gone
 
 
 def last_records(partition: Partition) -> Mapping[int, LastRecord]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from daemon.epoch_file import EpochFile
@@ -31,8 +31,6 @@ class Partition:
     has_settings: bool
     last_flush_ms: int
     rolled_to: Offset | None = None
-    replaced: list[LogSegment] = field(default_factory=list)
-    """Compacted away, but maybe not out of the hands of readers."""
 
     @property
     def directory(self) -> PurePath:
@@ -51,13 +49,9 @@ class Partition:
     def close_removed(self) -> None:
         """Let go of the segments that have left the log; for when their files go."""
         self.log.close_removed()
-        for segment in self.replaced:
-            segment.close()
-        self.replaced.clear()
 
     def let_go(self) -> None:
         """Let go of all files and nothing else, as a crash would."""
-        self.close_removed()
         self.log.close_abruptly()
 
     def close(self) -> None:

@@ -3,24 +3,18 @@
 Pure. What depends on the log's own state, producers and segments, is left to `storage.log`.
 Source: Apache Kafka 4.3.0, UnifiedLog.analyzeAndValidateRecords, LogValidator.
 
-**How much is looked at.** Brokers walk all records of what a client sends, to find the largest timestamp and whether
-offsets are dense. Here the header is believed where it decides, which the checksum covers but a client could have made
-up: records are decoded for a compacted topic (each needs a key), for a limit on old timestamps (the header only has the
-largest), for a limit that the header's largest breaks, and where they are encoded anew. Without a codec their structure
-is checked by the kernel always. `Care.ALL_RECORDS` decodes every record, as a broker does.
+A client's header is not believed: `storage.append_records` looks at every record, as a broker does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final, NamedTuple
 
+from storage.append_records import ENCODED_LIMIT, Judge, decode, judge_records, level_of, with_codec
 from storage.batch import (
-    CODEC_MASK,
     CONTROL_BIT,
-    HEADER_V2,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
     BatchHeader,
@@ -36,23 +30,14 @@ from storage.config import PRODUCER, LogConfig
 from storage.errors import BatchCorrupt, UnsupportedFormat
 from storage.producer_state import ProducerEvent
 from storage.producers import Origin, events_of
-from storage.record import Record, encode_batch, records_of
-from storage.refusals import InvalidRecord, InvalidTimestamp, OffsetsOutOfOrder, RecordTooLarge
+from storage.record import Record, encode_batch
+from storage.refusals import InvalidRecord, OffsetsOutOfOrder, RecordTooLarge
 from storage.rows import CONTROL_NONE, BatchRows, Stop
-from storage.scan import check_records, scan_batches
+from storage.scan import scan_batches
 from storage.segment import BatchEnd
 
 _CODECS: Final = {"uncompressed": 0, **{codec.name.lower(): codec.value for codec in Codec if codec}}
-_ENCODED_LIMIT: Final = 256 << 20
-_SHOWN: Final = 3
 _LEAST_SIZE_FIELD: Final = 14
-
-
-class Care(Enum):
-    """How far into a client's batch a leader looks; see the module."""
-
-    HEADERS = "the header where it decides"
-    ALL_RECORDS = "every record"
 
 
 @dataclass(slots=True)
@@ -82,7 +67,6 @@ class Leading(NamedTuple):
     leader_epoch: int
     now_ms: int
     origin: Origin = Origin.CLIENT
-    care: Care = Care.HEADERS
 
 
 # ---- leader
@@ -156,13 +140,9 @@ def _check_header(header: BatchHeader, first: BatchHeader, origin: Origin) -> No
 
 def _in_place(header: BatchHeader, batch: memoryview, leading: Leading) -> Checked:
     """Check a batch whose payload stays as it is, and set what the leader sets in its header."""
-    largest = header.max_timestamp
-    if leading.care is Care.ALL_RECORDS or not _header_decides(header, leading):
-        largest, is_dense = _walk(header, batch, leading)
-        if header.codec and not is_dense:
-            return _encoded_anew([(header, batch)], header.codec, leading)
-    elif not header.codec and (fault := check_records(batch[HEADER_V2.size :], header.record_count)) >= 0:
-        raise InvalidRecord(f"record at {HEADER_V2.size + fault} of the batch breaks the format")
+    largest, is_dense = judge_records(header, batch, leading.config, leading.now_ms)
+    if header.codec and not is_dense:
+        return _encoded_anew([(header, batch)], header.codec, leading)
     base_offset = leading.next_offset + header.record_count - 1 - header.last_offset_delta
     copy = bytearray(batch)
     view = memoryview(copy)
@@ -214,114 +194,52 @@ def _checked_leader(copy: bytearray, header: BatchHeader, base_offset: int, larg
     return made
 
 
-# ---- times and records
+# ---- encoded anew
 
 
-def _header_decides(header: BatchHeader, leading: Leading) -> bool:
-    """Tell whether the header alone shows that no record is to be refused."""
-    config = leading.config
-    if config.is_compacted:
-        return False
-    if config.uses_append_time:
-        return not header.attributes & LOG_APPEND_TIME_BIT
-    if header.attributes & LOG_APPEND_TIME_BIT and header.max_timestamp == -1:
-        return False
-    is_recent = header.max_timestamp - leading.now_ms <= config.message_timestamp_after_max_ms
-    # More than the age of the epoch is no limit at all.
-    return is_recent and config.message_timestamp_before_max_ms > leading.now_ms
-
-
-def _walk(header: BatchHeader, batch: memoryview, leading: Leading) -> tuple[int, bool]:
-    """Look at every record; return the largest timestamp and whether offsets are those of 0, 1, 2 and so on."""
-    judge = _Judge(header, leading)
-    largest, is_dense = -1, True
-    for number, record in enumerate(_records(batch)):
-        judge.see(number, record)
-        largest = max(largest, record.timestamp)
-        is_dense = is_dense and record.offset - header.base_offset == number
-    judge.finish()
-    return largest, is_dense
-
-
-def _records(batch: memoryview) -> Iterator[Record]:
-    try:
-        yield from records_of(batch)
-    except BatchCorrupt as fault:  # the checksum holds: it was sent like that
-        raise InvalidRecord(fault.reason) from None
-
-
-class _Judge:
-    """Notes what is wrong with the records of a batch; all of them are looked at before the append is refused."""
-
-    def __init__(self, header: BatchHeader, leading: Leading) -> None:
-        config = leading.config
-        self._needs_key = config.is_compacted
-        self._uses_append_time, self._now = config.uses_append_time, leading.now_ms
-        self._before, self._after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
-        self._claims_append_time = header.timestamp_type is TimestampType.LOG_APPEND
-        self._faults: list[str] = []
-        self._has_bad_time = False
-
-    def see(self, number: int, record: Record) -> None:
-        fault = None
-        if self._needs_key and record.key is None:
-            fault = f"record {number} has no key, which a compacted topic needs"
-        elif not self._uses_append_time and record.timestamp != -1:
-            age = self._now - record.timestamp
-            if age > self._before or -age > self._after:
-                fault = f"record {number} has the timestamp {record.timestamp}, the clock says {self._now}"
-                self._has_bad_time = True
-        elif self._claims_append_time:
-            fault, self._has_bad_time = f"record {number} claims a log append time", True
-        if fault is not None:
-            self._faults.append(fault)
-
-    def finish(self) -> None:
-        if self._faults:
-            more = len(self._faults) - _SHOWN
-            text = "; ".join(self._faults[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
-            raise InvalidTimestamp(text) if self._has_bad_time else InvalidRecord(text)
-
-
-def _encoded_anew(batches: Iterable[tuple[BatchHeader, memoryview]], target: int, leading: Leading) -> Checked:
+def _encoded_anew(batches: Sequence[tuple[BatchHeader, memoryview]], target: int, leading: Leading) -> Checked:
     """Return all records in one batch of magic 2 with the codec `target`, with dense offsets."""
+    header, batch = batches[0]
+    config = leading.config
+    is_dense = False
+    if header.magic == 2:
+        is_dense = judge_records(header, batch, config, leading.now_ms).is_dense
+    copy = bytearray(with_codec(header, batch, target, config) if is_dense else _rewritten(batches, target, leading))
+    view = memoryview(copy)
+    if config.uses_append_time:
+        _set_times(view, parse_header(view), leading.now_ms, LOG_APPEND_TIME_BIT)
+    if len(copy) > config.max_message_bytes:
+        raise _too_large(len(copy), config)
+    set_offsets_and_epoch(view, leading.next_offset, leading.leader_epoch)
+    made = parse_header(view)
+    return _checked_leader(copy, made, made.base_offset, made.max_timestamp, leading)
+
+
+def _rewritten(batches: Iterable[tuple[BatchHeader, memoryview]], target: int, leading: Leading) -> bytes:
+    """Return the records of batches of magic 0 or 1, or of one whose offsets are not dense, record by record."""
     records: list[Record] = []
     first, size = None, 0
     for header, batch in batches:
         first = first or header
-        judge = _Judge(header, leading)
-        for number, record in enumerate(_records(batch)):
+        judge = Judge(header, leading.config, leading.now_ms)
+        for number, record in enumerate(decode(batch)):
             judge.see(number, record)
             size += len(record.key or b"") + len(record.value or b"")
-            if size > _ENCODED_LIMIT:
-                raise UnsupportedFormat(f"records of more than {_ENCODED_LIMIT} bytes to be encoded anew")
-            offset = leading.next_offset + len(records)
-            records.append(record._replace(offset=offset, timestamp_type=TimestampType.CREATE))
+            if size > ENCODED_LIMIT:
+                raise UnsupportedFormat(f"records of more than {ENCODED_LIMIT} bytes to be encoded anew")
+            records.append(record._replace(offset=len(records), timestamp_type=TimestampType.CREATE))
         judge.finish()
     if first is None or not records:
         raise InvalidRecord("no record to be encoded anew")
-    copy = bytearray(_encode(records, first, target, leading))
-    if len(copy) > leading.config.max_message_bytes:
-        raise _too_large(len(copy), leading.config)
-    made = parse_header(memoryview(copy))
-    return _checked_leader(copy, made, made.base_offset, made.max_timestamp, leading)
-
-
-def _encode(records: list[Record], first: BatchHeader, target: int, leading: Leading) -> bytearray:
-    batch = encode_batch(
+    return encode_batch(
         records,
-        codec=target & CODEC_MASK,
-        leader_epoch=leading.leader_epoch,
+        codec=target,
+        level=level_of(target, leading.config),
         producer_id=first.producer_id,
         producer_epoch=first.producer_epoch,
         base_sequence=first.base_sequence,
         flags=attributes_of(is_transactional=first.is_transactional),
     )
-    copy = bytearray(batch)
-    if leading.config.uses_append_time:
-        view = memoryview(copy)
-        _set_times(view, parse_header(view), leading.now_ms, LOG_APPEND_TIME_BIT)
-    return copy
 
 
 # ---- follower

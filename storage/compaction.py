@@ -23,25 +23,33 @@ from storage.batch import HEADER_V2, BatchHeader, parse_header
 from storage.cleaned_batch import BatchCleaner, LastRecord, Rules, control_kind, put_keys
 from storage.cleaned_txns import CleanedTransactions
 from storage.config import LogConfig
-from storage.errors import BatchCorrupt, CorruptData, FileVanished, LogmendError, UnsupportedFormat
+from storage.errors import BatchCorrupt, CorruptData, LogmendError, UnsupportedFormat
 from storage.fs import Fs
-from storage.names import FileRole, FileState, segment_file_name
+from storage.names import FileRole, FileState
 from storage.offset_map import OffsetMap
 from storage.producer_state import ProducerEntry
 from storage.rows import BatchRows, Stop
 from storage.scan import scan_batches
 from storage.segment import BatchEnd, LogSegment, SegmentLimits
+from storage.swapping import remove_cleaned
 from storage.txn_index import AbortedTxn
 from storage.units import INT32_MAX, Offset
 
 IO_BUFFER_BYTES: Final = 524_288
 """`log.cleaner.io.buffer.size` as it is by default: half of it is read at once, half of it written."""
 _ROWS: Final = 4096
-_CLEANED_IN_THE_ORDER_OF_REMOVAL: Final = (FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_INDEX, FileRole.LOG)
 
 
 class Uncleanable(CorruptData):
     """A closed segment holds what must not be rewritten: path and position of the batch, and what is wrong with it."""
+
+
+class OffsetsOverflow(LogmendError):
+    """Offsets of `segment` do not fit 31 bits above its base: it is to be split, and the round begun anew."""
+
+    def __init__(self, segment: LogSegment, offset: int) -> None:
+        super().__init__(f"offset {offset} is out of the range of a segment of {segment.base_offset}")
+        self.segment = segment
 
 
 class Round(NamedTuple):
@@ -75,7 +83,7 @@ def last_records_of(entries: Iterable[ProducerEntry]) -> dict[int, LastRecord]:
 
 
 Swap = Callable[[LogSegment, Sequence[LogSegment]], None]
-"""Puts a cleaned segment in place of its sources, with `swap_in`, while nobody else changes or reads the log's list."""
+"""Puts a cleaned segment in place of its sources: `Log.replace_segments`."""
 
 
 def _take_no_time(_: int) -> None: ...
@@ -102,8 +110,8 @@ class Compaction:
         """Compact `segments`, all of the log in ascending order, and return what was done.
 
         The last of them is active and never touched: the range must end at its base or before.
-        Raises `Uncleanable` and `UnsupportedFormat` with path and position, `ReadFault` and `WriteFault`; and what
-        `throttle` raises.
+        Raises `Uncleanable` and `UnsupportedFormat` with path and position, `OffsetsOverflow`, `ReadFault` and
+        `WriteFault`; and what `throttle` raises. The segment that was being written is gone then.
         """
         return _Run(self, segments, task, offsets).run()
 
@@ -211,6 +219,8 @@ class _Run:
             for header, batch in self._source.batches(segment, 0):
                 kept = self._cleaner.clean(header, batch, rules)
                 if kept is not None:
+                    if not cleaned.can_hold(kept.end.last_offset):
+                        raise OffsetsOverflow(segment, kept.end.last_offset)
                     pending.add(kept.data, kept.end)
                     self._done.records_written += kept.records
         pending.write()
@@ -244,10 +254,6 @@ class _Pending:
     _ends: list[BatchEnd] = field(default_factory=list)
 
     def add(self, data: bytes | memoryview, end: BatchEnd) -> None:
-        if not self.target.can_hold(end.last_offset):
-            raise BatchCorrupt(
-                f"offset {end.last_offset} is out of the range of a segment of {self.target.base_offset}"
-            )
         if self._data and len(self._data) + len(data) > self.limit:
             self.write()
         self._data += data
@@ -376,46 +382,3 @@ def collect_aborted(segments: Iterable[LogSegment], start: Offset, end: Offset) 
 def _floor(segments: Sequence[LogSegment], offset: Offset) -> int:
     """Return the place of the segment that holds `offset`, or would."""
     return max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
-
-
-# ---- the swap, and what is left over of one
-
-
-def swap_in(fs: Fs, directory: PurePath, cleaned: LogSegment, sources: Sequence[LogSegment]) -> tuple[PurePath, ...]:
-    """Put a cleaned segment, which is durable, in place of its sources; return the files that are `.deleted` now.
-
-    The order makes every crash leave the old state or the new one. The directory is synced between the steps, which a
-    broker leaves to the file system's own order: else a source might be gone while the swap of its successor, of which
-    a load makes the new state, is not known yet. Afterwards the swap is durable. The files returned may be removed at
-    any time; a load removes them too.
-    """
-    fs.sync_dir(directory)
-    cleaned.rename(FileState.SWAP)
-    fs.sync_dir(directory)
-    gone = []
-    for segment in sources:
-        segment.rename(FileState.DELETED)
-        indexes = (segment.offset_index, segment.time_index, segment.txn_index)
-        gone += [segment.path(FileRole.LOG), *(index.path for index in indexes if index.exists)]
-    fs.sync_dir(directory)
-    cleaned.rename(FileState.LIVE)
-    fs.sync_dir(directory)
-    return tuple(gone)
-
-
-def mark_snapshots_deleted(fs: Fs, directory: PurePath, sources: Sequence[LogSegment]) -> tuple[PurePath, ...]:
-    """Rename the producer snapshots of segments that were merged into the first; return where they are now."""
-    there, gone = fs.entries(directory), []
-    for segment in sources[1:]:
-        name = segment_file_name(segment.base_offset, FileRole.SNAPSHOT)
-        if name in there:
-            gone.append(directory / segment_file_name(segment.base_offset, FileRole.SNAPSHOT, FileState.DELETED))
-            fs.rename(directory / name, gone[-1])
-    return tuple(gone)
-
-
-def remove_cleaned(fs: Fs, directory: PurePath, base_offset: Offset) -> None:
-    """Take away what an earlier round has left of a `.cleaned` segment."""
-    for role in _CLEANED_IN_THE_ORDER_OF_REMOVAL:
-        with contextlib.suppress(FileVanished):
-            fs.remove(directory / segment_file_name(base_offset, role, FileState.CLEANED))

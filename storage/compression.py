@@ -87,30 +87,32 @@ def decompress(codec: int, payload: memoryview, *, magic: int, limit: int = HELD
     return whole.getvalue()
 
 
-def compress(codec: int, data: bytes, *, magic: int = 2) -> bytes:
+def compress(codec: int, data: bytes, *, magic: int = 2, level: int | None = None) -> bytes:
     """Return `data` compressed as Kafka's producers do; other bytes than theirs, with the same content.
 
+    `level` is one of gzip, LZ4 or zstd in Kafka's numbers, None the default, which for LZ4 is the fast mode that Kafka
+    calls 9. Snappy has no levels.
     Raises `UnsupportedFormat` as `decompress_stream` does.
     """
     try:
-        return _compress(codec, data, magic)
+        return _compress(codec, data, magic, level)
     except ImportError as absent:
         raise _not_installed(codec, absent) from None
 
 
-def _compress(codec: int, data: bytes, magic: int) -> bytes:
+def _compress(codec: int, data: bytes, magic: int, level: int | None) -> bytes:
     match codec:
         case Codec.NONE:
             return data
         case Codec.GZIP:
-            return _gzip(data)
+            return _gzip(data, -1 if level is None else level)
         case Codec.SNAPPY:
             return b"".join(snappy_stream.encode_stream(data))
         case Codec.LZ4:
-            return b"".join(lz4_frame.encode_frame(data, magic=magic))
+            return b"".join(lz4_frame.encode_frame(data, magic=magic, level=level))
         case Codec.ZSTD:
             _refuse_old_magic(magic)
-            return bytes(_zstd().compress(data))
+            return bytes(_zstd().compress(data) if level is None else _zstd().compress(data, level))
         case _:
             raise UnsupportedFormat(f"codec {codec}")
 
@@ -217,8 +219,8 @@ def _gzip_member(payload: memoryview, position: int) -> Generator[bytes, None, i
     return position + _GZIP_TRAILER.size
 
 
-def _gzip(data: bytes) -> bytes:
-    deflater = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+def _gzip(data: bytes, level: int) -> bytes:
+    deflater = zlib.compressobj(level, wbits=-zlib.MAX_WBITS)
     body = deflater.compress(data) + deflater.flush()
     return _GZIP_WRITTEN_HEADER + body + _GZIP_TRAILER.pack(zlib.crc32(data), len(data) & 0xFFFFFFFF)
 

@@ -17,49 +17,40 @@ Source: Apache Kafka 4.3.0, UnifiedLog, LocalLog, LogLoader.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Final
 
-from storage.append_check import Care, Checked, Leading, check_follower_append, check_leader_append
+from storage.append_check import Checked, Leading, check_follower_append, check_leader_append
 from storage.config import LogConfig
 from storage.errors import EnvironmentFault
 from storage.fs import Fs
 from storage.log_opening import open_segments, segment_limits
-from storage.log_read import fetch, find_by_time
-from storage.log_types import (
-    Appended,
-    Fetched,
-    Isolation,
-    LogSetup,
-    Rolled,
-    TimestampOffset,
-    Truncated,
-)
+from storage.log_types import Appended, LogSetup, Rolled, Truncated
 from storage.names import FileState
 from storage.producer_files import ProducerFiles, rebuild
 from storage.producer_state import ProducerState
 from storage.producers import Origin, Producers, SeenBatch
+from storage.readable_log import ReadableLog
 from storage.refusals import AppendTooLarge, LogUnusable, OffsetOutOfRange, UnexpectedOffset
 from storage.rows import BatchRows
 from storage.segment import ROLES, LogSegment
 from storage.segment_list import SegmentList
+from storage.swapping import swap_in
 from storage.units import INT32_MAX, INT64_MAX, Epoch, Offset
 
 _ROWS: Final = 1024
 
 
-class Log:
+class Log(ReadableLog):
     """The log of one partition; see the module. Offsets are exclusive ends where they are called end or point."""
 
     def __init__(self, fs: Fs, directory: PurePath, config: LogConfig, setup: LogSetup) -> None:
         """For `open` alone."""
+        super().__init__()
         self._fs, self.directory, self.config = fs, directory, config
         self._setup = setup
-        self.segments = SegmentList()
-        self.log_start = self.log_end = self.recovery_point = self.high_watermark = Offset(0)
-        self.producers = Producers(ProducerState())
         self._files = ProducerFiles(fs, directory, ())
         self._rolled: list[LogSegment] = []
         """Closed since the last flush: they got an entry that even a recovery point behind them does not cover."""
@@ -132,7 +123,6 @@ class Log:
         leader_epoch: int,
         now_ms: int,
         origin: Origin = Origin.CLIENT,
-        care: Care = Care.HEADERS,
         transaction_version: int = 0,
     ) -> Appended | None:
         """Append what a client, or a coordinator with its markers, sends: one batch; None if there is no whole one.
@@ -141,7 +131,7 @@ class Log:
         `check_leader_append` and `Producers.check` do, `AppendTooLarge` and `WriteFault`.
         """
         self._usable()
-        leading = Leading(self.config, self.log_end, leader_epoch, now_ms, origin, care)
+        leading = Leading(self.config, self.log_end, leader_epoch, now_ms, origin)
         with memoryview(data) as view:
             checked = check_leader_append(view, leading)
         if checked is None:
@@ -307,49 +297,6 @@ class Log:
         if self._end_reason is not None:
             raise LogUnusable(f"{self.directory}: {self._end_reason}")
 
-    # ---- reading
-
-    def read(
-        self,
-        start: Offset,
-        max_bytes: int,
-        *,
-        isolation: Isolation = Isolation.LOG_END,
-        min_one: bool = True,
-    ) -> Fetched:
-        """Return a range of a file with the batches from `start` on, at most `max_bytes` of it.
-
-        With `min_one` the first batch is whole however large it is. Empty where nothing below the bound of `isolation`
-        is left. Raises `OffsetOutOfRange` for a `start` below the log start or above the log end, and `ReadFault`.
-        """
-        end = self.log_end
-        if not self.log_start <= start <= end:
-            raise OffsetOutOfRange(f"offset {start}; the log has those from {self.log_start} up to below {end}")
-        if isolation is Isolation.LOG_END:
-            return fetch(self.segments, start, max_bytes, bound=None, end=end, min_one=min_one)
-        is_committed = isolation is Isolation.COMMITTED
-        bound = self.last_stable_offset if is_committed else self.high_watermark
-        return fetch(self.segments, start, max_bytes, bound=bound, end=end, min_one=min_one, with_aborted=is_committed)
-
-    def offset_for_time(self, timestamp: int) -> TimestampOffset | None:
-        """Return the first record of at least this timestamp in ms, as far as time indexes lead to it.
-
-        -1 asks for the log end, -2 for the log start, -3 for the first record of the largest timestamp. None if there
-        is no such record. Raises `BatchCorrupt`, `UnsupportedFormat` and `ReadFault`.
-        """
-        return find_by_time(self.segments, self.log_start, self.log_end, timestamp)
-
-    @property
-    def last_stable_offset(self) -> Offset:
-        """The first offset that a committed read may not see; at most the high watermark."""
-        first = self.producers.first_unstable_offset()
-        return self.high_watermark if first is None else min(self.high_watermark, max(first, self.log_start))
-
-    @property
-    def size(self) -> int:
-        """Bytes of all `.log` files."""
-        return sum(segment.size for segment in self.segments)
-
     # ---- ends
 
     def set_high_watermark(self, offset: Offset) -> Offset:
@@ -435,16 +382,38 @@ class Log:
         """
         gone = list(segments)
         self.segments.change(remove=gone)
-        self._rolled = [segment for segment in self._rolled if segment not in gone]
         removed: list[PurePath] = []
         for segment in gone:
             removed += self._rename_deleted(segment)
         return (*removed, *self._files.mark_deleted(segment.base_offset for segment in gone))
 
+    def replace_segments(self, cleaned: Sequence[LogSegment], sources: Sequence[LogSegment]) -> tuple[PurePath, ...]:
+        """Put cleaned segments, durable and closed, in place of `sources`; return the files that are `.deleted` now.
+
+        `sources` are closed segments one behind another, flushed before, and all that is in `cleaned` was in them. The
+        snapshots of bases that are no more go too, as in a broker. Durable when it returns; what fails in here leaves
+        the directory to a recovery, and the log unusable.
+        """
+        self._usable()
+        assert self.segments.active not in sources, "the active segment is appended to"
+        with self._or_end():
+            gone = swap_in(self._fs, self.directory, cleaned, sources)
+            self.segments.change(add=cleaned, remove=sources)
+            self._let_go(sources)
+            bases = {segment.base_offset for segment in cleaned}
+            merged = [segment.base_offset for segment in sources if segment.base_offset not in bases]
+            return (*gone, *self._files.mark_deleted(merged))
+
+    def _let_go(self, segments: Sequence[LogSegment]) -> None:
+        """Take note that segments are out of the list; readers may still have them."""
+        self._rolled = [segment for segment in self._rolled if segment not in segments]
+        for segment in segments:
+            segment.close_for_writing()
+        self._removed += segments
+
     def _rename_deleted(self, segment: LogSegment) -> list[PurePath]:
         segment.rename(FileState.DELETED)
-        segment.close_for_writing()
-        self._removed.append(segment)
+        self._let_go([segment])
         return [segment.path(role) for role in ROLES if segment.has_file(role)]
 
     def close_removed(self) -> None:

@@ -22,6 +22,7 @@ _U32: Final = struct.Struct("<I")
 
 _WRITTEN_DESCRIPTOR: Final = b"\x60\x40"  # version 1, independent blocks; blocks of 64 KiB
 _WRITTEN_BLOCK_BYTES: Final = 1 << 16
+_FAST_LEVEL: Final = 9  # Kafka's default, which is not what the slow mode calls 9
 
 
 def decode_frame(payload: memoryview, *, magic: int) -> Iterator[memoryview]:
@@ -60,15 +61,23 @@ def decode_frame(payload: memoryview, *, magic: int) -> Iterator[memoryview]:
         _read_u32(payload, position)
 
 
-def encode_frame(data: bytes, *, magic: int) -> Iterator[bytes]:
-    """Yield the parts of a frame that holds `data`, with the header checksum that `magic` wants."""
+def encode_frame(data: bytes, *, magic: int, level: int | None = None) -> Iterator[bytes]:
+    """Yield the parts of a frame that holds `data`, with the header checksum that `magic` wants.
+
+    `level` 1 to 17 is that of the slow mode, where 12 and above are the same; None or 9, as in Kafka, the fast mode.
+    """
     from cramjam import lz4  # noqa: PLC0415 (costs every start, needed for few logs)
 
+    slow_level = None if level == _FAST_LEVEL else level
     summed = _MAGIC + _WRITTEN_DESCRIPTOR if magic == 0 else _WRITTEN_DESCRIPTOR
     yield _MAGIC + _WRITTEN_DESCRIPTOR + header_checksum(summed)
     for start in range(0, len(data), _WRITTEN_BLOCK_BYTES):
         plain = data[start : start + _WRITTEN_BLOCK_BYTES]
-        block = bytes(lz4.compress_block(plain, store_size=False))
+        block = bytes(
+            lz4.compress_block(plain, store_size=False)
+            if slow_level is None
+            else lz4.compress_block(plain, store_size=False, mode="high_compression", compression=slow_level)
+        )
         if len(block) < len(plain):
             yield _U32.pack(len(block)) + block
         else:

@@ -216,11 +216,13 @@ def encode_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     flags: int = 0,
+    level: int | None = None,
 ) -> bytes:
     """Return a new batch of magic 2 with these records, of which there is at least one, in order of offset.
 
     The first record's timestamp is the base, its timestamp type that of all; records of log append time show the
-    largest timestamp. `flags` are attributes as of `attributes_of`, for transactions and control batches.
+    largest timestamp. `flags` are attributes as of `attributes_of`, for transactions and control batches; `level` is as
+    of `compress`.
     """
     assert records
     first, timestamp = records[0], max(record.timestamp for record in records)
@@ -237,7 +239,7 @@ def encode_batch(
         base_sequence=base_sequence,
         record_count=len(records),
     )
-    return encode_batch_v2(header, compress(codec, payload))
+    return encode_batch_v2(header, compress(codec, payload, level=level))
 
 
 def encode_remaining(header: BatchHeader, records: Sequence[Record], *, delete_horizon: int | None = None) -> bytes:

@@ -9,16 +9,17 @@ from typing import Any, NamedTuple
 from support.batches import TS
 
 from storage.batch import BatchHeader, parse_header, split_batches
-from storage.compaction import Cleaned, Compaction, Round, last_records_of, mark_snapshots_deleted, swap_in
+from storage.compaction import Cleaned, Compaction, Round, last_records_of
 from storage.config import LogConfig
 from storage.fs import Fs, OsFs, read_all
-from storage.names import FileRole, FileState, parse_file_name
+from storage.names import FileRole, FileState, parse_file_name, segment_file_name
 from storage.offset_map import OffsetMap
 from storage.producer_state import ProducerEntry, ProducerEvent, ProducerState, decode_snapshot
 from storage.record import Record, records_of
 from storage.rows import BatchRows, Stop
 from storage.scan import scan_batches
 from storage.segment import BatchEnd, LogSegment, SegmentLimits
+from storage.swapping import swap_in
 from storage.units import Offset
 
 
@@ -55,7 +56,7 @@ def compact(
     fs = fs or OsFs()
 
     def swap(cleaned: LogSegment, sources: Sequence[LogSegment]) -> None:
-        gone = [*swap_in(fs, directory, cleaned, sources), *mark_snapshots_deleted(fs, directory, sources)]
+        gone = [*swap_in(fs, directory, [cleaned], sources), *mark_snapshots_deleted(fs, directory, sources)]
         for segment in sources:
             segment.close()
         for path in gone if removes else ():
@@ -71,6 +72,17 @@ def compact(
     finally:
         for segment in segments:
             segment.close()
+
+
+def mark_snapshots_deleted(fs: Fs, directory: PurePath, sources: Sequence[LogSegment]) -> list[PurePath]:
+    """Rename the producer snapshots of segments that were merged into the first, as `Log.replace_segments` does."""
+    there, gone = fs.entries(directory), []
+    for segment in sources[1:]:
+        name = segment_file_name(segment.base_offset, FileRole.SNAPSHOT)
+        if name in there:
+            gone.append(directory / segment_file_name(segment.base_offset, FileRole.SNAPSHOT, FileState.DELETED))
+            fs.rename(directory / name, gone[-1])
+    return gone
 
 
 class Clean(NamedTuple):

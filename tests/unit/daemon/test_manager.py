@@ -6,7 +6,8 @@ import errno
 from pathlib import PurePath
 
 import pytest
-from support.batches import batch_v2
+from support.batches import batch_v2, record
+from support.cleaning import write_log
 from support.managers import NOW, P0, SMALL, A, B, FailingFs, append, batch, open_manager, options, records, values
 from support.memory_fs import MemoryFs
 
@@ -330,6 +331,27 @@ def test_a_log_that_cannot_be_compacted_is_named_and_the_others_are() -> None:
     assert manager.compact(NOW + RETRY_MS) == []
     assert manager.cleaner.uncleanable == {}
     assert len(points(fs, CLEANER_OFFSETS)) == 2
+
+
+def test_a_segment_whose_offsets_do_not_fit_is_split_and_compacted_with_the_next_round() -> None:
+    fs = disk()
+    manager = open_manager(fs)
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "index.interval.bytes": "0"}
+    manager.topics.create("orders", 1, settings, NOW)
+    manager.close()
+    for name in fs.contents("/a/orders-0"):
+        if name.startswith("0000"):
+            fs.remove(A / "orders-0" / name)
+    far = 2**31 + 5
+    write_log(fs, A / "orders-0", [[batch_v2(offset, [record(key=b"k")]) for offset in (0, 1, far, far + 1)]])
+    again = open_manager(fs)
+    assert again.compact(NOW) == []
+    assert [segment.base_offset for segment in again.log(P0).segments] == [0, far, far + 2]
+    assert [found.offset for found in records(again)] == [0, 1, far, far + 1]
+    assert again.compact(NOW) == []
+    assert [found.offset for found in records(again)] == [far + 1]
+    again.close()
+    assert [found.offset for found in records(open_manager(fs))] == [far + 1]
 
 
 # ---- disks that fail

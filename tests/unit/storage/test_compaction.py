@@ -11,7 +11,7 @@ from support.batches import CONTROL, TRANSACTIONAL, TS, batch_v2, legacy, marker
 from support.cleaning import batches_of, compact, offsets_in, records_in, segments_of, write_log
 from support.memory_fs import FaultFs, MemoryFs
 
-from storage.compaction import Round, Uncleanable, group_segments
+from storage.compaction import OffsetsOverflow, Round, Uncleanable, group_segments
 from storage.config import LogConfig
 from storage.errors import LogmendError, UnsupportedFormat, WriteFault
 from storage.txn_index import decode_txn_index
@@ -354,10 +354,13 @@ def test_an_unknown_codec_is_unsupported_and_not_corrupt() -> None:
     assert caught.value.position == len(one(0, 1))
 
 
-def test_a_batch_out_of_the_range_of_its_segment_makes_the_log_uncleanable() -> None:
+def test_a_segment_with_offsets_out_of_range_is_named_so_that_it_can_be_split_and_nothing_is_left_behind() -> None:
     fs, _ = written([one(0, 1), one(2**31, 2)], [one(2**31 + 1, 3)])
-    with pytest.raises(Uncleanable, match="out of the range"):
+    before = fs.contents(str(PLACE))
+    with pytest.raises(OffsetsOverflow, match="out of the range") as caught:
         clean(fs, 2**31 + 1)
+    assert caught.value.segment.base_offset == 0
+    assert fs.contents(str(PLACE)) == before
 
 
 # ---- ends of a round before its time

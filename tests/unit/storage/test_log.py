@@ -16,10 +16,13 @@ from storage.errors import DiskFull, WriteFault
 from storage.fs import Fs
 from storage.log import Log
 from storage.log_types import Isolation
+from storage.names import FileState
 from storage.refusals import (
     LogUnusable,
     OffsetOutOfRange,
 )
+from storage.segment import BatchEnd, LogSegment, SegmentLimits
+from storage.units import Offset
 
 
 def files(fs: MemoryFs) -> list[str]:
@@ -283,3 +286,75 @@ def test_an_append_behind_a_gap_that_failed_leaves_a_log_that_goes_on() -> None:
     assert [segment.base_offset for segment in log.segments] == [0, 1]
     log.close()
     assert opened(fs, is_clean=True).log_end == 2
+
+
+# ---- segments in place of others
+
+
+def compacted(fs: Fs, log: Log, sources: int) -> tuple[LogSegment, tuple[LogSegment, ...]]:
+    """Return a durable `.cleaned` segment with the first batch of the log, and the segments it stands for."""
+    first, batch_of_first = log.segments.all[0], stored(log)[0]
+    limits = SegmentLimits()
+    made = LogSegment.create(fs, PLACE, first.base_offset, limits, NOW, state=FileState.CLEANED)
+    made.append(batch_of_first, [BatchEnd(first.base_offset, TS, len(batch_of_first))])
+    made.seal()
+    made.flush()
+    made.close()
+    return made, log.segments.all[:sources]
+
+
+def three_closed(fs: Fs) -> Log:
+    log = opened(fs)
+    for sequence in range(3):
+        from_producer(log, sequence)
+        log.roll(NOW)
+    from_producer(log, 3)
+    log.flush()
+    return log
+
+
+def test_merged_segments_leave_with_their_snapshots_and_what_is_left_goes_on() -> None:
+    fs = disk()
+    log = three_closed(fs)
+    made, sources = compacted(fs, log, 3)
+    gone = log.replace_segments([made], sources)
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+    assert {path.name for path in gone if ".snapshot" in path.name} == {
+        f"{base:020d}.snapshot.deleted" for base in (1, 2)
+    }
+    assert [name for name in files(fs) if name.endswith(".snapshot")] == [f"{3:020d}.snapshot"]
+    assert set(gone) == {PLACE / name for name in files(fs) if name.endswith(".deleted")}
+    for path in gone:
+        fs.remove(path)
+    assert log.truncate_to(Offset(2), NOW).log_end == 2
+    assert log.truncate_fully(Offset(7), NOW).log_end == 7
+    from_producer(log, 0, epoch=1)
+    log.close()
+    again = opened(fs, log_start=Offset(7), is_clean=True)
+    assert (again.log_start, again.log_end) == (7, 8)
+
+
+def test_a_log_whose_segments_could_not_be_replaced_whole_is_unusable() -> None:
+    counting = FaultFs(disk(), 0, errno.ENOSPC, only=["rename", "sync_dir"])
+    log = three_closed(counting)
+    before = counting.calls
+    made, sources = compacted(counting, log, 3)
+    log.replace_segments([made], sources)
+    assert counting.calls - before > 10
+    for nth in range(before + 1, counting.calls + 1):
+        fs = FaultFs(disk(), nth, errno.ENOSPC, only=["rename", "sync_dir"])
+        log = three_closed(fs)
+        made, sources = compacted(fs, log, 3)
+        with pytest.raises(DiskFull):
+            log.replace_segments([made], sources)
+        with pytest.raises(LogUnusable):
+            add(log)
+
+
+def test_readers_of_a_segment_that_was_replaced_read_on() -> None:
+    fs = disk()
+    log = three_closed(fs)
+    fetched = log.read(Offset(1), 1000)
+    made, sources = compacted(fs, log, 3)
+    log.replace_segments([made], sources)
+    assert len(fetched.load()) == fetched.size > 0

@@ -6,7 +6,6 @@ import pytest
 from support.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, TS, batch_v2, legacy, marker, record, reseal
 from support.log_in_memory import NOW, MemoryEpochs, add, batch, disk, from_producer, opened, stored
 
-from storage.append_check import Care
 from storage.batch import parse_header
 from storage.errors import BatchCorrupt, UnsupportedFormat
 from storage.log import Log
@@ -106,17 +105,16 @@ def test_records_that_are_too_old_are_told_one_by_one() -> None:
         log.append_as_leader(batch_v2(0, late, max_timestamp=TS), leader_epoch=0, now_ms=TS)
 
 
-def test_a_header_that_lies_about_time_is_believed_unless_every_record_is_looked_at() -> None:
+def test_a_header_that_lies_about_time_is_put_right() -> None:
     lying = batch_v2(0, [record(0, timestamp_delta=500)], max_timestamp=TS)
-    for care, largest in ((Care.HEADERS, TS), (Care.ALL_RECORDS, TS + 500)):
-        log = opened(disk())
-        answer = log.append_as_leader(lying, leader_epoch=0, now_ms=NOW, care=care)
-        assert answer is not None
-        assert answer.max_timestamp == largest == parse_header(stored(log)[0]).max_timestamp
-        assert stored(log) == [reseal(each) for each in stored(log)]
+    log = opened(disk())
+    answer = log.append_as_leader(lying, leader_epoch=0, now_ms=NOW)
+    assert answer is not None
+    assert answer.max_timestamp == TS + 500 == parse_header(stored(log)[0]).max_timestamp
+    assert stored(log) == [reseal(each) for each in stored(log)]
     far = batch_v2(0, [record(0, timestamp_delta=DAY)], max_timestamp=TS)
     with pytest.raises(InvalidTimestamp):
-        opened(disk()).append_as_leader(far, leader_epoch=0, now_ms=NOW, care=Care.ALL_RECORDS)
+        opened(disk()).append_as_leader(far, leader_epoch=0, now_ms=NOW)
 
 
 def test_log_append_time_is_that_of_the_append() -> None:
