@@ -1,12 +1,236 @@
-"""Reads log files from the device, past the page cache and without putting anything into it."""
+"""Reads logs from the device itself, past the page cache, and leaves that cache as it was.
+
+A verification that reads what the kernel still holds in memory says nothing about the disk, and one that fills the page
+cache pushes out what a broker's consumers are about to read. So files are opened with O_DIRECT: the device is asked,
+nothing enters the cache, and what is in it stays. Where a file system refuses that, pages are read through the cache:
+those that were not resident before (RWF_NOWAIT tells) are dropped again right after (POSIX_FADV_DONTNEED), those that
+were resident belong to somebody and stay. Then nobody can say that it was the device that answered, and
+`DeviceFile.from_device` is False from there on. Nothing here can change a file, and nothing opens a `.lock`.
+"""
 
 from __future__ import annotations
 
-from storage.fs import OsFs, ReadFs
+import contextlib
+import errno
+import mmap
+import os
+import stat as stat_bits
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Final, NamedTuple, Self
+
+from storage.errors import ReadFault
+from storage.fs import OsFs, ReadFile, ReadFs, read_all, read_fault
+from storage.names import FileRole
+
+BLOCK: Final = 4096
+"""Alignment that every common device and file system takes for O_DIRECT."""
+CHUNK: Final = 1 << 20
+_SAFE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOG: Final = FileRole.LOG.value
+_DIGITS: Final = 20
+_PRESSURE: Final = "/proc/pressure/io"
+
+
+class LogStat(NamedTuple):
+    """A `.log` file as it was listed."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+class Listed(NamedTuple):
+    """What a partition directory holds: its logs by base offset, and what was set aside there by us."""
+
+    logs: dict[int, LogStat]
+    kept_items: int
+    kept_bytes: int
+    kept_oldest_ms: int | None
+
+
+class DeviceFile:
+    """An open log, read from the device where that can be had. One thread at a time."""
+
+    def __init__(self, path: PurePath, on_read: Callable[[int], None], *, past_cache: bool = False) -> None:
+        """Open it; raises `ReadFault`, `FileVanished`. `past_cache`: drop what the cache holds of it, if it must."""
+        self._path, self._on_read, self._past_cache = path, on_read, past_cache
+        self._descriptor, self._direct = _open(path)
+        self.from_device = True
+        """All that was read so far came from the device, for certain."""
+        self._chunk = mmap.mmap(-1, CHUNK)  # aligned, which bytearrays are not
+        self._at, self._have = 0, 0
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        """Do what `ReadFile` says; raises `ReadFault`."""
+        left, done = target.cast("B"), 0
+        while done < len(left):
+            place = position + done
+            if not self._at <= place < self._at + self._have:
+                self._fetch(place)
+                if place >= self._at + self._have:
+                    break
+            begin = place - self._at
+            size = min(self._have - begin, len(left) - done)
+            left[done : done + size] = memoryview(self._chunk)[begin : begin + size]
+            done += size
+        return done
+
+    def _fetch(self, position: int) -> None:
+        """Fill the chunk with what lies around `position`; empty at the end of the file."""
+        self._at, self._have = position // BLOCK * BLOCK, 0
+        try:
+            while self._have < CHUNK:
+                count = self._read(self._at + self._have, memoryview(self._chunk)[self._have :])
+                self._have += count
+                if count == 0 or count % BLOCK:
+                    break
+        except OSError as error:
+            raise read_fault(f"reading at {self._at + self._have}", self._path, error) from error
+        self._on_read(self._have)
+
+    def _read(self, position: int, target: memoryview) -> int:
+        if self._direct:
+            try:
+                return os.preadv(self._descriptor, [target], position)
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # O_DIRECT was taken, but not for this file system or this size
+                    raise
+            self._through_the_cache()
+        return self._read_cached(position, target)
+
+    def _through_the_cache(self) -> None:
+        os.close(self._descriptor)
+        self._descriptor, self._direct = os.open(self._path, _SAFE), False
+
+    def _read_cached(self, position: int, target: memoryview) -> int:
+        if self._past_cache:
+            os.posix_fadvise(self._descriptor, position, len(target), os.POSIX_FADV_DONTNEED)
+        try:
+            if count := os.preadv(self._descriptor, [target], position, os.RWF_NOWAIT):
+                self.from_device = False
+                if count == len(target):
+                    return count
+        except OSError as error:
+            self.from_device &= error.errno == errno.EAGAIN  # not resident; else RWF_NOWAIT is not known here
+        count = os.preadv(self._descriptor, [target], position)
+        os.posix_fadvise(self._descriptor, position, count, os.POSIX_FADV_DONTNEED)
+        return count
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+            self._chunk.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _open(path: PurePath) -> tuple[int, bool]:
+    """Return a descriptor of a plain file, and whether it goes past the page cache."""
+    if path.name == FileRole.LOCK.value:
+        raise ReadFault("opening", path, OSError(errno.EBUSY, "closing it would drop a lock"))
+    direct = True
+    try:
+        try:
+            descriptor = os.open(path, _SAFE | os.O_DIRECT)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            descriptor, direct = os.open(path, _SAFE), False
+        if not stat_bits.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "no plain file")
+    except OSError as error:
+        raise read_fault("opening", path, error) from error
+    return descriptor, direct
 
 
 class Disk:
-    """The reading side of the real disk, for whoever verifies."""
+    """A `ReadFs` whose files are read from the device; listings and stats come from `fs`.
 
-    def __init__(self, fs: ReadFs | None = None) -> None:
-        self.fs: ReadFs = fs or OsFs()
+    `on_read` is told of the bytes that were read. One `Disk` a thread.
+    """
+
+    def __init__(self, fs: ReadFs | None = None, on_read: Callable[[int], None] = lambda _: None) -> None:
+        self._inner = OsFs() if fs is None else fs
+        self.entries, self.stat, self.free_bytes = self._inner.entries, self._inner.stat, self._inner.free_bytes
+        self._on_read = on_read
+
+    def open_read(self, path: PurePath) -> ReadFile:
+        """Open a plain file for reading from the device; raises `ReadFault`, `FileVanished`."""
+        return DeviceFile(path, self._on_read)
+
+    def open_again(self, path: PurePath) -> DeviceFile:
+        """Open a file for a second look, dropping first what the page cache holds of it where that is in the way."""
+        return DeviceFile(path, self._on_read, past_cache=True)
+
+    def read_small(self, path: PurePath, limit: int) -> bytes:
+        """Return the content of a small file by the ordinary way; raises `ReadFault`, `FileVanished`."""
+        return read_all(self._inner, path, limit)
+
+    def is_from_device(self, file: ReadFile) -> bool:
+        """Tell whether what was read from `file` is known to have come from the device."""
+        return getattr(file, "from_device", False)
+
+    def bases(self, directory: PurePath) -> list[int]:
+        """Return the base offsets of the live segments, rising, by their names alone."""
+        try:
+            names = os.listdir(directory)
+        except OSError as error:
+            raise read_fault("listing", directory, error) from error
+        return sorted(int(name[:-4]) for name in names if _is_log(name))
+
+    def listed(self, directory: PurePath) -> Listed:
+        """List a partition directory; only its logs and what is ours are asked for their stats."""
+        logs: dict[int, LogStat] = {}
+        items = size = 0
+        oldest: int | None = None
+        try:
+            with os.scandir(directory) as listing:
+                for entry in listing:
+                    if _is_log(entry.name):
+                        with contextlib.suppress(FileNotFoundError):
+                            raw = entry.stat(follow_symlinks=False)
+                            if stat_bits.S_ISREG(raw.st_mode):
+                                logs[int(entry.name[:-4])] = LogStat(raw.st_size, raw.st_mtime_ns, raw.st_ino)
+                    elif entry.name.endswith(".logmend"):
+                        with contextlib.suppress(FileNotFoundError):
+                            raw = entry.stat(follow_symlinks=False)
+                            items, size = items + 1, size + raw.st_size
+                            oldest = min(raw.st_ctime_ns // 1_000_000, oldest or 1 << 62)
+        except OSError as error:
+            raise read_fault("listing", directory, error) from error
+        return Listed(dict(sorted(logs.items())), items, size, oldest)
+
+    def directories(self, log_dir: PurePath) -> list[str]:
+        """Return the names of what lies in a log directory and is no plain file, links left out."""
+        try:
+            with os.scandir(log_dir) as listing:
+                return [entry.name for entry in listing if entry.is_dir(follow_symlinks=False)]
+        except OSError as error:
+            raise read_fault("listing", log_dir, error) from error
+
+
+def _is_log(name: str) -> bool:
+    digits = name[:-4]
+    return len(digits) == _DIGITS and name.endswith(_LOG) and digits.isascii() and digits.isdigit()
+
+
+def read_pressure() -> float | None:
+    """Return the percent of the last ten seconds in which something waited for a disk; None if that is not told."""
+    try:
+        descriptor = os.open(_PRESSURE, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(descriptor, 512).decode("ascii", "replace")
+        finally:
+            os.close(descriptor)
+        fields = dict(field.split("=", 1) for field in text.splitlines()[0].split()[1:])
+        return float(fields["avg10"])
+    except (OSError, ValueError, KeyError, IndexError):
+        return None
