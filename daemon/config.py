@@ -18,6 +18,7 @@ from daemon.config_values import (
     directory,
     hours,
     listen,
+    names,
     percent,
     size,
     span,
@@ -47,13 +48,17 @@ class HttpConfig:
     listen: tuple[str, ...] = ("unix",)
     """`unix` stands for a socket in the run-time or state directory."""
     allow_remote: bool = False
+    hosts: tuple[str, ...] = ()
+    partition_labels: bool = False
+    kafka_names: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
     """How events are written."""
 
-    format: str = "console"
+    format: str = "auto"
+    """`auto`: the journal where it listens, else for people."""
     level: str = "info"
 
 
@@ -88,6 +93,10 @@ class Setting(NamedTuple):
     meaning: str
     is_live: bool = True
     """Takes effect with a reload; the others with the next start."""
+
+
+FIXED: Final = False
+"""What a reload does not change."""
 
 
 TABLES: Final[dict[str, tuple[Setting, ...]]] = {
@@ -126,12 +135,14 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
         Setting("confirm", "confirm_seconds", span("0s", "1h"), "how long a suspicion rests until it is read again"),
     ),
     "http": (
-        Setting(
-            "listen", "listen", listen, "where status, metrics and the page are served; none: nowhere", is_live=False
-        ),
+        Setting("listen", "listen", listen, "where status, metrics and the page are served; none: nowhere", FIXED),
+        Setting("allow_remote", "allow_remote", yes_or_no, "whether other machines may be let in", FIXED),
+        Setting("hosts", "hosts", names, "further names under which a port may be asked", FIXED),
+        Setting("partition_labels", "partition_labels", yes_or_no, "metrics that name each partition", FIXED),
+        Setting("kafka_names", "kafka_names", yes_or_no, "metrics of a recovery under Kafka's own names, too", FIXED),
     ),
     "log": (
-        Setting("format", "format", choice(*FORMATS), "how events are written", is_live=False),
+        Setting("format", "format", choice("auto", *FORMATS), "how events are written", FIXED),
         Setting("level", "level", choice(*LEVELS), "events below this level are not written"),
     ),
     "notify": (
@@ -147,12 +158,10 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
 }
 """The tables that may stand once, each with its keys."""
 
-TOP: Final = (
-    Setting("state_dir", "state_dir", state_directory, "ledger, status.json and stored plans", is_live=False),
-)
+TOP: Final = (Setting("state_dir", "state_dir", state_directory, "ledger, status.json and stored plans", FIXED),)
 LOG_DIR: Final = (
-    Setting("path", "path", directory, "the log directory", is_live=False),
-    Setting("mode", "mode", choice(*(each.value for each in Mode)), "whose it is", is_live=False),
+    Setting("path", "path", directory, "the log directory", FIXED),
+    Setting("mode", "mode", choice(*(each.value for each in Mode)), "whose it is", FIXED),
 )
 KEYS: Final = ("state_dir", "log_dir", *TABLES)
 """What the service knows at the top of the file."""

@@ -106,6 +106,13 @@ def yes_or_no(raw: object) -> bool:
     return raw
 
 
+def names(raw: object) -> tuple[str, ...]:
+    """Return a list of names."""
+    if not isinstance(raw, list) or not all(isinstance(each, str) and each.isprintable() and each for each in raw):
+        raise ValueError("a list of names")
+    return tuple(raw)
+
+
 def percent(raw: object) -> float:
     """Return a number from 0 to 100."""
     if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0 <= raw <= 100:

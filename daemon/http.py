@@ -101,6 +101,7 @@ class HttpServer:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Event | None = None
+        self._has_turned = True
 
     @property
     def address(self) -> str:
@@ -118,6 +119,17 @@ class HttpServer:
         served.wait()
         if self._events is not None:
             self._events.tell("listening", listen=self.address)
+
+    def beat(self) -> bool:
+        """Tell whether the loop has turned since this was last asked."""
+        has_turned, self._has_turned = self._has_turned, False
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._turned)
+        return has_turned or self._loop is None or self._loop.is_closed()
+
+    def _turned(self) -> None:
+        self._has_turned = True
 
     def stop(self) -> None:
         """End every connection and give the place free; waits a bounded time."""

@@ -298,6 +298,10 @@ class OwnWorker(Worker):
         answers = [scrubber.command(name, argument) for scrubber in tuple(self._scrubbers.values())]
         return "\n".join(dict.fromkeys(answers)) or "no own log directory is open"
 
+    def has_hope(self) -> bool:
+        """Tell whether a directory that is left aside could be opened by now: it is there, and nobody holds it."""
+        return any(self._places.looks_well(self._fs, path) for path in self._paths)
+
     def status(self) -> tuple[LogDirStatus, ...]:
         return tuple(self._places.status(path) for path in self._paths)
 

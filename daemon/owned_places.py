@@ -70,6 +70,15 @@ class Places:
         """Tell whether an opening might fare better than the last: something was absent, or in use."""
         return any(place.state in _WORTH_A_TRY or place.status is ExitStatus.IN_USE for place in self._all.values())
 
+    def looks_well(self, fs: ReadFs, path: PurePath) -> bool:
+        """Tell whether a directory that is left aside can be listed, and nobody holds its lock."""
+        if self.state(path) not in (DirState.OFFLINE, DirState.ABSENT):
+            return False
+        try:
+            return bool(fs.entries(path)) and lock_state(path) is None
+        except EnvironmentFault:
+            return False
+
     def look(self, fs: ReadFs, path: PurePath) -> None:
         """See how much room there is, and who holds the lock of what is left aside; the worker's thread alone."""
         place = self._all[path]
