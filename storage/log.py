@@ -97,8 +97,9 @@ class Log(ReadableLog):
         setup.epochs.truncate_from_end(end)
         setup.epochs.truncate_from_start(log_start)
         log._files.remove_strays([segment.base_offset for segment in log.segments])
+        had_snapshot = bool(log._files.offsets)  # before those at or below the log start go
         log._load_producers(now_ms)
-        if is_clean and not log._files.offsets:
+        if is_clean and not had_snapshot:
             # A broker that finds a clean log without any snapshot believes it to be older than snapshots are.
             log._files.last_taken = 0
             log._files.take(log.producers.state)

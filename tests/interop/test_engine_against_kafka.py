@@ -10,9 +10,11 @@ from interop.engine_pair import contents
 from interop.engine_scripts import Script, run
 from interop.kafka_lab import Oracle
 
-SCRIPTS = int(os.environ.get("LOGMEND_ENGINE_SCRIPTS", "60"))
+SCRIPTS = int(os.environ.get("LOGMEND_ENGINE_SCRIPTS", "1000"))
+STEPS = int(os.environ.get("LOGMEND_ENGINE_STEPS", "0"))
 FIRST = int(os.environ.get("LOGMEND_ENGINE_SEED", "1"))
-PARTS = 6
+PARTS = 8
+LONG, SHORT = 120, 24
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -20,7 +22,7 @@ def test_engine_and_kafka_answer_and_leave_the_same(part: int, oracle: Oracle, t
     taken = 0
     for seed in range(FIRST + part, FIRST + SCRIPTS, PARTS):
         print(f"seed {seed}")
-        taken += run(seed, oracle, tmp_path / str(seed))
+        taken += run(seed, oracle, tmp_path / str(seed), STEPS or (LONG if seed % 17 == 0 else SHORT))
     assert taken > 0 or part >= SCRIPTS
 
 

@@ -125,6 +125,16 @@ def test_a_bad_snapshot_is_dropped_and_the_log_is_asked_instead() -> None:
     assert fs.contents(str(PLACE))["00000000000000000001.snapshot"] != b"rubbish"
 
 
+def test_a_clean_log_gets_a_snapshot_at_its_start_only_if_it_has_none_at_all() -> None:
+    fs = disk()
+    found = []
+    for _ in range(3):  # as a broker: what lies at the log start is dropped, and missed the next time
+        opened(fs, log_start=Offset(15), is_clean=True).close()
+        found.append([name for name in files(fs) if name.endswith(".snapshot")])
+    snapshot = "00000000000000000015.snapshot"
+    assert found == [[snapshot], [], [snapshot]]
+
+
 # ---- reading
 
 
