@@ -168,6 +168,11 @@ class LogDir:
         """Write the recovery points of the open partitions."""
         self._write(RECOVERY_POINTS, {name: p.log.recovery_point for name, p in self.partitions.items()})
 
+    def lower_recovery_point(self, name: TopicPartition, offset: Offset) -> None:
+        """Say of a partition that is to be cut that nothing from `offset` on is flushed any more."""
+        point = self._points[RECOVERY_POINTS].get(name, Offset(0))
+        self._write(RECOVERY_POINTS, {name: min(point, offset)})
+
     def write_log_starts(self) -> None:
         """Write the log start offsets that lie above the first segment's base; the others speak for themselves."""
         points = self._points[LOG_START_OFFSETS]

@@ -156,6 +156,7 @@ class LogManager:
         log_dir, partition = self._find(name)
         with self.fenced(log_dir):
             newest = max(partition.epochs.newest, partition.leader_epoch)
+            log_dir.lower_recovery_point(name, offset)  # before: at no time may the checkpoint lead the log
             done = partition.log.truncate_to(offset, now_ms)
             log_dir.write_recovery_points()
             partition.start_epoch(newest + 1)

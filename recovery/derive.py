@@ -147,7 +147,8 @@ def derive_epochs(
     The first `flushed` of the reports are of segments that a broker does not scan: no epoch of theirs is taken over
     that what follows contradicts.
     """
-    entries = list(known)
+    # What lies behind the log end goes first: it would hide that batches before it have an epoch of their own.
+    entries = truncate_from_end(known, Offset(log_end))
     shown = _shown(known, reports, flushed)
     if shown:
         entries = _agreeing(entries, shown[0].base_offset, shown)

@@ -104,6 +104,13 @@ def test_epochs_that_were_derived_once_are_derived_again(start: int, end: int) -
     assert derive_epochs(once, [], end, start) == once
 
 
+def test_an_epoch_behind_the_log_end_hides_none_of_the_batches_before_it() -> None:
+    """Else the next look, without that entry, would find the batches to have an epoch that the file does not know."""
+    _, reports = scan(segment(20))
+    once = derive_epochs(starts((2, 30)), reports, 30, 0)
+    assert once == derive_epochs(once, reports, 30, 0) == starts((2, 20))
+
+
 def test_a_wrong_index_in_one_flushed_segment_costs_no_epoch() -> None:
     fs = on_disk(damaged(lambda files: files.pop(place(0, "index")), files=SOUND))
     recover(fs)
