@@ -32,6 +32,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Referrer-Policy": "no-referrer",
+    "Server": "logmend",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
