@@ -37,6 +37,7 @@ from soak.contents import (
 from daemon.manager import LogManager
 from daemon.options import Intervals, ManagerOptions
 from storage.batch import parse_header
+from storage.config import LogConfig
 from storage.control import ControlType, EndTxnMarker, encode_control_batch
 from storage.errors import LogmendError
 from storage.fs import OsFs
@@ -159,7 +160,8 @@ class Worker:
 
     def __init__(self, directory: str, seed: int, plant: str) -> None:
         self.rng, self.plant = random.Random(seed), plant
-        options = ManagerOptions(intervals=INTERVALS, cleaner_memory_bytes=1 << 20)
+        defaults = LogConfig(file_delete_delay_ms=1_000)
+        options = ManagerOptions(defaults=defaults, intervals=INTERVALS, cleaner_memory_bytes=1 << 20)
         self.manager = LogManager.open(OsFs(), [PurePath(directory)], now(), options)
         self.flushed: dict[str, int] = {}
         self.next_number = self.next_txn = 0
