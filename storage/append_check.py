@@ -31,7 +31,7 @@ from storage.errors import BatchCorrupt, UnsupportedFormat
 from storage.producer_state import ProducerEvent
 from storage.producers import Origin, events_of
 from storage.record import Record, encode_batch
-from storage.refusals import InvalidRecord, OffsetsOutOfOrder, RecordTooLarge
+from storage.refusals import InvalidRecord, InvalidTimestamp, OffsetsOutOfOrder, RecordTooLarge
 from storage.rows import CONTROL_NONE, BatchRows, Stop
 from storage.scan import scan_batches
 from storage.segment import BatchEnd
@@ -140,15 +140,15 @@ def _check_header(header: BatchHeader, first: BatchHeader, origin: Origin) -> No
 
 def _in_place(header: BatchHeader, batch: memoryview, leading: Leading) -> Checked:
     """Check a batch whose payload stays as it is, and set what the leader sets in its header."""
-    largest, is_dense = judge_records(header, batch, leading.config, leading.now_ms)
-    if header.codec and not is_dense:
-        return _encoded_anew([(header, batch)], header.codec, leading)
+    found = judge_records(header, batch, leading.config, leading.now_ms)
+    if header.codec and not found.is_dense:  # a broker means to encode them anew, and fails on it
+        raise InvalidRecord("offsets that are not 0, 1, 2 and so on in a compressed batch")
     base_offset = leading.next_offset + header.record_count - 1 - header.last_offset_delta
     copy = bytearray(batch)
     view = memoryview(copy)
     set_offsets_and_epoch(view, base_offset, leading.leader_epoch)
     is_append_time = leading.config.uses_append_time
-    largest = leading.now_ms if is_append_time else largest
+    largest = leading.now_ms if is_append_time else found.largest
     _set_times(view, header, largest, LOG_APPEND_TIME_BIT if is_append_time else 0)
     return _checked_leader(copy, header, base_offset, largest, leading)
 
@@ -202,8 +202,12 @@ def _encoded_anew(batches: Sequence[tuple[BatchHeader, memoryview]], target: int
     header, batch = batches[0]
     config = leading.config
     is_dense = False
+    _ensure_can_be_encoded(header)
     if header.magic == 2:
-        is_dense = judge_records(header, batch, config, leading.now_ms).is_dense
+        found = judge_records(header, batch, config, leading.now_ms)
+        if found.has_negative_time:
+            raise InvalidTimestamp("a negative timestamp")
+        is_dense = found.is_dense
     copy = bytearray(with_codec(header, batch, target, config) if is_dense else _rewritten(batches, target, leading))
     view = memoryview(copy)
     if config.uses_append_time:
@@ -213,6 +217,14 @@ def _encoded_anew(batches: Sequence[tuple[BatchHeader, memoryview]], target: int
     set_offsets_and_epoch(view, leading.next_offset, leading.leader_epoch)
     made = parse_header(view)
     return _checked_leader(copy, made, made.base_offset, made.max_timestamp, leading)
+
+
+def _ensure_can_be_encoded(header: BatchHeader) -> None:
+    """Refuse what a broker's encoder refuses, which takes more than it would give."""
+    if header.producer_id == -1 and header.is_transactional:
+        raise InvalidRecord("transactional records without a producer")
+    if header.producer_id != -1 and (header.producer_epoch == -1 or header.base_sequence < 0):
+        raise InvalidRecord(f"producer {header.producer_id} without an epoch or a sequence number")
 
 
 def _rewritten(batches: Iterable[tuple[BatchHeader, memoryview]], target: int, leading: Leading) -> bytes:

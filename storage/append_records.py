@@ -30,10 +30,14 @@ _SIZE_BYTES: Final = 5
 
 
 class Judged(NamedTuple):
-    """Records that may be appended: their largest timestamp (ms, -1: none), and whether offsets are 0, 1, 2, ..."""
+    """Records that may be appended: their largest timestamp (ms, -1: none), and whether offsets are 0, 1, 2, ...
+
+    `has_negative_time`: a timestamp below 0 other than -1, which a batch may come with, but cannot be encoded with.
+    """
 
     largest: int
     is_dense: bool
+    has_negative_time: bool
 
 
 def judge_records(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int) -> Judged:
@@ -51,7 +55,7 @@ def judge_records(header: BatchHeader, batch: memoryview, config: LogConfig, now
         walked = walked._replace(least=INT64_MAX if time == -1 else time, most=max(time, -1))
     if not _passes(walked, header, config, now_ms):
         judge_each(header, batch, config, now_ms)
-    return Judged(walked.most, walked.is_dense)
+    return Judged(walked.most, walked.is_dense, has_negative_time=walked.least < 0)
 
 
 def walk_batch(header: BatchHeader, batch: memoryview) -> Walked:

@@ -52,6 +52,9 @@ REFUSALS: Final[dict[str, tuple[type[LogmendError], ...]]] = {
     "UnexpectedAppendOffsetException": (UnexpectedOffset,),
     "OffsetsOutOfOrderException": (OffsetsOutOfOrder,),
     "OffsetOutOfRangeException": (OffsetOutOfRange,),
+    # Not meant as answers: what a broker's own encoder trips over.
+    "UnsupportedOperationException": (InvalidRecord,),
+    "IllegalArgumentException": (InvalidRecord,),
 }
 
 
