@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from cli.arguments import add_files, add_output, settings_of
-from cli.carry_out import Order, add_keeping, carry_out_all, keeping_of
+from cli.carry_out import Order, add_hand_over, add_keeping, carry_out_all, keeping_of
 from cli.console import Console
 from cli.plan_file import ensure_same, read_plan_file
 from cli.recover import refuse_foreign_daemon, tell_done
@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="what `plan --out` wrote")
     parser.add_argument("-j", dest="jobs", metavar="N", help="threads that read one log directory")
     add_keeping(parser)
+    add_hand_over(parser)
     add_files(parser)
     add_output(parser, events=True)
 
@@ -33,5 +34,8 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     wanted = read_plan_file(arguments.plan)
     settings = settings_of(arguments, environment)
     keeping = keeping_of(arguments, settings, [one.log_dir for one in wanted])
-    orders = [Order(Target(TargetKind.LOG_DIR, one.log_dir), one.options, partial(ensure_same, one)) for one in wanted]
+    keep = arguments.keep_points
+    orders = [
+        Order(Target(TargetKind.LOG_DIR, one.log_dir), one.options, partial(ensure_same, one), keep) for one in wanted
+    ]
     return tell_done(console, "apply", carry_out_all(console, settings, orders, keeping))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cli.settings import DEPTHS, KEYS, PROGRESS, Settings, load_settings
 from cli.targets import absolute
-from storage.errors import ConfigInvalid
+from storage.errors import ConfigInvalid, printable
 
 if TYPE_CHECKING:
     from recovery.plan import PlanOptions
@@ -61,7 +61,9 @@ def require_paths(settings: Settings) -> tuple[str, ...]:
     return settings.log_dirs
 
 
-def options_of(settings: Settings, *, accept_loss: bool = False, now_ms: int | None = None) -> PlanOptions:
+def options_of(
+    settings: Settings, *, accept_loss: bool = False, now_ms: int | None = None, clean_marker: bool = False
+) -> PlanOptions:
     """Return what a plan depends on besides the bytes."""
     from recovery.plan import PlanOptions  # noqa: PLC0415
 
@@ -74,4 +76,29 @@ def options_of(settings: Settings, *, accept_loss: bool = False, now_ms: int | N
         metadata_dir=None if settings.metadata_dir is None else str(absolute(settings.metadata_dir)),
         user=settings.user,
         now_ms=now_ms,
+        clean_marker=clean_marker,
     )
+
+
+def add_marker(parser: argparse.ArgumentParser) -> None:
+    """Add the marker that spares a broker its own scan."""
+    parser.add_argument(
+        "--clean-marker",
+        metavar="VERSION",
+        help="mark the directory as shut down cleanly, for a broker of this version (tested: 4.3)",
+    )
+
+
+def wants_marker(arguments: argparse.Namespace) -> bool:
+    """Tell whether a marker was asked for; `ConfigInvalid` for a broker with which nobody has tried it."""
+    version_named = arguments.clean_marker
+    if version_named is None:
+        return False
+    from recovery.hand_over import MARKED_VERSIONS  # noqa: PLC0415
+
+    if not any(version_named == known or version_named.startswith(known + ".") for known in MARKED_VERSIONS):
+        raise ConfigInvalid(
+            f"--clean-marker {printable(version_named)}: tested with {', '.join(MARKED_VERSIONS)} alone; "
+            "another broker may take it for more than it says"
+        )
+    return True

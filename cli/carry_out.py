@@ -19,7 +19,7 @@ from cli.work import Made, OwnFault, Work, failure, jobs_each, reporting
 from recovery.plan import LogDirPlan, PlanOptions
 from recovery.report import Outcome, command
 from recovery.survey import Planned
-from storage.errors import ConfigInvalid, ExitStatus, FileVanished, LogmendError, printable
+from storage.errors import ConfigInvalid, DiskFull, ExitStatus, FileVanished, LogmendError, NoRoom, printable
 from storage.fs import FileKind, Fs, OsFs, lock_log_dir
 
 _APPLY_THREADS: Final = 8
@@ -36,11 +36,20 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One log directory to bring into order; `agrees` raises `PlanStale` if the plan is not what was asked for."""
+    """One log directory to bring into order; `agrees` raises `PlanStale` if the plan is not what was asked for.
+
+    With `keep_points` the recovery points stay where they are.
+    """
 
     target: Target
     options: PlanOptions
     agrees: Callable[[LogDirPlan], None] = lambda _: None
+    keep_points: bool = False
+
+
+def add_hand_over(parser: argparse.ArgumentParser) -> None:
+    """Add what is left to a broker that starts afterwards."""
+    parser.add_argument("--keep-points", action="store_true", help="do not raise the recovery points to the log ends")
 
 
 def add_keeping(parser: argparse.ArgumentParser) -> None:
@@ -96,6 +105,8 @@ def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order],
                 outcomes[target] = _added(outcomes[target], _carry_out(fs, work, order, again, keeping, 1))
                 again = work.plan_all([(target, order.options)])[target]  # noqa: PLW2901 (a third look)
             outcomes[target] = _looked_again(outcomes[target], again)
+        for order in locked:
+            outcomes[order.target] = _handed_over(fs, work, order, outcomes[order.target], keeping)
     return [outcomes[order.target] for order in orders]
 
 
@@ -155,6 +166,31 @@ def _looked_again(outcome: Outcome, again: Made) -> Outcome:
     )
     hint = f"{command('plan', outcome.path)} shows what; please report it"
     return replace(outcome, status=error.status, after=after, error=error, hint=hint)
+
+
+def _handed_over(fs: Fs, work: Work, order: Order, outcome: Outcome, keeping: Keeping) -> Outcome:
+    """Raise the recovery points of a log directory that is in order; without room for that it stays as recovered."""
+    plan = outcome.after or outcome.plan
+    if order.keep_points or outcome.done is None or outcome.error is not None or plan is None:
+        return outcome
+    if plan.stopped or not plan.is_empty:
+        return outcome
+    from recovery.execute import Orders  # noqa: PLC0415
+    from recovery.hand_over import hand_over  # noqa: PLC0415 (not for those who only look)
+
+    later_ms = 2  # than what one plan, or two, have done just now
+    now_ms = time.time_ns() // 1_000_000 + later_ms
+    orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
+    try:
+        marker = order.options.clean_marker
+        handed = hand_over(fs, plan, orders, work.reporter, marker=marker, threads=_APPLY_THREADS)
+    except (NoRoom, DiskFull) as error:
+        return replace(
+            outcome, hint=f"make room: the recovery points stay as they were, and all of it is clean: {error}"
+        )
+    except LogmendError as error:
+        return replace(outcome, status=error.status, error=error, hint=next_step(error))
+    return replace(outcome, handed=handed)
 
 
 def _settled(plan: LogDirPlan) -> ExitStatus:

@@ -7,7 +7,16 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
-from cli.arguments import add_files, add_output, add_work, options_of, require_paths, settings_of
+from cli.arguments import (
+    add_files,
+    add_marker,
+    add_output,
+    add_work,
+    options_of,
+    require_paths,
+    settings_of,
+    wants_marker,
+)
 from cli.console import Console
 from cli.settings import Settings
 from cli.targets import Target, TargetKind, absolute, with_metadata_dir
@@ -23,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `plan`."""
     add_work(parser)
     parser.add_argument("--accept-loss", action="store_true", help="cut damage in flushed data too, keeping a copy")
+    add_marker(parser)
     parser.add_argument("--out", metavar="FILE", help="write the plan to FILE, which must not exist yet, for apply")
     add_files(parser)
     add_output(parser, events=True)
@@ -31,7 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Plan and print; return the worst status of the log directories."""
     settings = settings_of(arguments, environment)
-    return show_plan(console, settings, options_of(settings, accept_loss=arguments.accept_loss), arguments.out)
+    return show_plan(
+        console,
+        settings,
+        options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments)),
+        arguments.out,
+    )
 
 
 def show_plan(console: Console, settings: Settings, options: PlanOptions, out: str | None) -> ExitStatus:

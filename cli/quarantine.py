@@ -38,8 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (meaning, _) in _STEPS.items():
         added = commands.add_parser(name, help=meaning, description=meaning.capitalize() + ".", allow_abbrev=False)
         added.add_argument("log_dirs", nargs="*", metavar="PATH", help="log directory, or a quarantine directory")
-        if name in ("show", "restore"):
-            added.add_argument("--plan", required=name == "restore", metavar="ID", help="of this plan alone")
+        if name == "show":
+            added.add_argument("--plan", metavar="ID", help="of this plan alone")
+        if name == "restore":
+            what = added.add_mutually_exclusive_group(required=True)
+            what.add_argument("--plan", metavar="ID", help="what this plan set aside or replaced")
+            what.add_argument("--all", action="store_true", help="everything that is kept, the newest first")
         if name == "expire":
             which = added.add_mutually_exclusive_group(required=True)
             which.add_argument("--plan", metavar="ID", help="what this plan set aside")

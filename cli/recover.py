@@ -7,8 +7,17 @@ from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from cli.arguments import add_files, add_output, add_work, options_of, require_paths, settings_of
-from cli.carry_out import Order, add_keeping, carry_out_all, keeping_of
+from cli.arguments import (
+    add_files,
+    add_marker,
+    add_output,
+    add_work,
+    options_of,
+    require_paths,
+    settings_of,
+    wants_marker,
+)
+from cli.carry_out import Order, add_hand_over, add_keeping, carry_out_all, keeping_of
 from cli.console import Console
 from cli.plan import refuse_files, refuse_partitions, show_plan
 from cli.targets import with_metadata_dir
@@ -25,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing; 1 if it is not empty")
     parser.add_argument("--accept-loss", action="store_true", help="cut damage in flushed data too, keeping a copy")
     add_keeping(parser)
+    add_hand_over(parser)
+    add_marker(parser)
     add_files(parser)
     add_output(parser, events=True)
 
@@ -33,7 +44,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     """Recover every log directory and return the worst status."""
     refuse_foreign_daemon()
     settings = settings_of(arguments, environment)
-    options = options_of(settings, accept_loss=arguments.accept_loss)
+    options = options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments))
     if arguments.dry_run:
         return show_plan(console, settings, options, None)
     fs = OsFs()
@@ -42,7 +53,8 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     refuse_partitions(targets, "recover")
     options = with_metadata_dir(fs, targets, options)
     keeping = keeping_of(arguments, settings, [target.path for target in targets])
-    outcomes = carry_out_all(console, settings, [Order(target, options) for target in targets], keeping)
+    orders = [Order(target, options, keep_points=arguments.keep_points) for target in targets]
+    outcomes = carry_out_all(console, settings, orders, keeping)
     return tell_done(console, "recover", [*outcomes, *failed])
 
 

@@ -53,7 +53,7 @@ class Draft:
             replica=False,
             accept_loss=survey.options.accept_loss,
             log_open=not self.held,
-            marker=survey.points.marker,
+            marker=survey.points.marker or survey.options.clean_marker,
         )
 
     def judge(self, finding: Finding, where: Where | None = None) -> Decision:

@@ -344,7 +344,7 @@ class _Planner(Draft):
                 target = self.replace(path, wanted, reasons.get(path, "follows the log"))
                 if path in report.contents:
                     self.contents[target] = report.contents[path]
-            trim_wanted = self.survey.points.marker or report.damage is not None
+            trim_wanted = self.survey.points.marker or self.survey.options.clean_marker or report.damage is not None
             for path, size in report.trims.items():
                 prealloc = any(f.path == path and f.kind.subject is Subject.PADDING for f in report.findings)
                 if not prealloc or trim_wanted:

@@ -18,6 +18,8 @@ from typing import Any, Final, TypeAlias
 from recovery.findings import Damage, Finding, Severity
 from storage.errors import ExitStatus
 from storage.fs import FileStat
+from storage.names import is_cluster_metadata, parse_directory_name
+from storage.units import TopicPartition
 
 SCHEMA_VERSION: Final = 1
 """Of the JSON form. Fields are only ever added under the same number."""
@@ -179,6 +181,8 @@ class PlanOptions:
     metadata_dir: str | None = None
     user: int | None = None
     now_ms: int | None = None
+    clean_marker: bool = False
+    """A clean shutdown marker will be left, so that preallocated indexes have to be trimmed first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +245,27 @@ class LogDirPlan:
         if any(finding.kind.severity is not Severity.NOTE for finding in self.findings) or not self.is_empty:
             return ExitStatus.FINDINGS
         return ExitStatus.CLEAN
+
+
+def regular_partitions(plan: LogDirPlan) -> Iterator[tuple[TopicPartition, RecoveryPlan]]:
+    """Yield the partitions that checkpoints speak of: no metadata log, no copy under way, none on its way out."""
+    for partition in plan.partitions:
+        directory = parse_directory_name(partition.partition)
+        if directory.state is None and not is_cluster_metadata(directory.partition):
+            yield directory.partition, partition
+
+
+def rising_points(plan: LogDirPlan) -> dict[TopicPartition, RecoveryPlan]:
+    """Return the partitions whose recovery point may rise once the plan is carried out: their log is then in order."""
+    if plan.stopped:
+        return {}
+    return {
+        name: partition
+        for name, partition in regular_partitions(plan)
+        if partition.loaded is not None
+        and not partition.held
+        and partition.loaded.recovery_point < partition.loaded.log_end
+    }
 
 
 def to_plain(value: object) -> Any:

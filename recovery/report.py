@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from recovery.findings import Finding, Severity
 from recovery.plan import (
@@ -29,9 +29,13 @@ from recovery.plan import (
     SplitLog,
     TruncateTo,
     Verdict,
+    rising_points,
     to_plain,
 )
 from storage.errors import EnvironmentFault, ExitStatus, LogmendError, printable
+
+if TYPE_CHECKING:
+    from recovery.hand_over import HandedOver
 
 Style = Callable[[str, str], str]
 """Takes a text and its role (a severity, `good` or `title`) and returns it as it is shown."""
@@ -75,7 +79,7 @@ class Outcome:
 
     `in_use`: somebody held the lock while we only read. `done` and `bytes_quarantined` count what was carried out, None
     where nothing was meant to be. `after` is the plan of the second look. `findings` are those of a single file, which
-    has no plan. `error` is what ended it early.
+    has no plan. `error` is what ended it early. `handed` tells what a broker is spared.
     """
 
     path: PurePath
@@ -88,6 +92,7 @@ class Outcome:
     findings: tuple[Finding, ...] | None = None
     error: LogmendError | None = None
     hint: str = ""
+    handed: HandedOver | None = None
 
 
 def plain(text: str, role: str) -> str:  # noqa: ARG001 (it is a `Style`)
@@ -359,6 +364,8 @@ def plan_text(outcome: Outcome, style: Style = plain) -> str:
         if partition.actions or partition.held:
             lines += _partition_lines(partition, style)
     lines += _group("last", plan.after, style)
+    if rising := rising_points(plan):
+        lines += ["  " + style("then", "title"), f"    {count(len(rising), 'recovery point')} may rise to the log end"]
     lines += findings_text(left_alone(plan), root_of(plan), style)
     return "\n".join([*lines, *_tail(outcome)])
 
@@ -377,7 +384,18 @@ def recover_text(outcome: Outcome, style: Style = plain) -> str:
             lines += [*title, *("  " + line for line in rows_text(_cut_line(cut) for cut in each.cuts))]
     shown = outcome.after or plan
     lines += findings_text(left_alone(shown), root_of(shown), style)
+    if outcome.handed is not None:
+        lines.append("  " + handed_text(outcome.handed))
     return "\n".join([*lines, *_tail(outcome)])
+
+
+def handed_text(handed: HandedOver) -> str:
+    """Return what is left to a broker that starts now."""
+    points = f"{count(len(handed.rises), 'recovery point')} raised to the log end; " if handed.rises else ""
+    if handed.marker:
+        return f"{points}marked as shut down cleanly: a broker scans nothing but its metadata log"
+    why = f" (no marker: {printable(handed.refused)})" if handed.refused else ""
+    return f"{points}a broker will scan {full_size(handed.broker_scans)}{why}"
 
 
 def _done_text(outcome: Outcome, plan: LogDirPlan) -> str:
@@ -443,6 +461,7 @@ def outcome_document(outcome: Outcome, *, with_plan: bool = False) -> dict[str, 
         told["findings"] = [finding_document(verdict, outcome.path.parent.parent) for verdict in verdicts]
     if outcome.done is not None:
         told |= {"actions_done": outcome.done, "bytes_quarantined": outcome.bytes_quarantined}
+    told["hand_over"] = None if outcome.handed is None else to_plain(outcome.handed)
     return told
 
 

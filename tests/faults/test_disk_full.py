@@ -17,14 +17,14 @@ from support.faults import (
     EVERYTHING,
     check_end,
     check_nothing_is_lost,
+    check_recovered,
     need_mounts,
-    read_tree,
     recovered,
     sample,
     tmpfs,
     write_tree,
 )
-from support.log_dirs import POINTS, Files, checkpoint, live
+from support.log_dirs import POINTS, Files, checkpoint
 from support.recovering import tree
 
 PAGE = 4096
@@ -87,7 +87,7 @@ def test_whatever_room_there_is_nothing_is_lost_and_with_room_the_next_run_repai
     assert done.returncode in (0, 5), said
     assert "Traceback" not in said
     if done.returncode == 0:
-        assert live(read_tree(home)) == wanted
+        check_recovered(done, home, wanted)
     elif "bytes, " in said:
         assert tree(home) == was, "what was refused beforehand changed something"
         assert f"{free} are free" in said
@@ -117,7 +117,7 @@ def test_what_is_named_as_the_need_is_enough(disk: Path, tmp_path: Path) -> None
     fill(disk, -(-needed // PAGE) * PAGE)
     done = logmend("recover", home)
     assert done.returncode == 0, done.stderr
-    assert live(read_tree(home)) == recovered(BIG, tmp_path / "undisturbed")
+    check_recovered(done, home, recovered(BIG, tmp_path / "undisturbed"))
 
 
 @pytest.mark.parametrize("name", sorted(DAMAGES))
@@ -148,7 +148,8 @@ def test_a_tail_is_cut_with_no_free_byte_when_its_copy_goes_elsewhere(disk: Path
     (tmp_path / "kept").mkdir()
     fill(disk, 0)
     done = logmend("recover", "--quarantine", tmp_path / "kept", home)
-    assert (done.returncode, live(read_tree(home))) == (0, wanted), done.stderr
+    assert done.returncode == 0, done.stderr
+    check_recovered(done, home, wanted)
     check_nothing_is_lost(home, before, tmp_path / "kept")
 
 
@@ -159,7 +160,8 @@ def test_indexes_are_made_anew_in_the_place_of_the_old_ones_with_no_free_byte(di
     (tmp_path / "kept").mkdir()
     fill(disk, 0)
     done = logmend("recover", "--quarantine", tmp_path / "kept", home)
-    assert (done.returncode, live(read_tree(home))) == (0, wanted), done.stderr
+    assert done.returncode == 0, done.stderr
+    check_recovered(done, home, wanted)
 
 
 @pytest.mark.parametrize("words", [("verify",), ("verify", "--depth", "records"), ("plan",), ("recover", "--dry-run")])

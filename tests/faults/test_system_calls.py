@@ -26,12 +26,12 @@ from support.faults import (
     EVERYTHING,
     check_end,
     check_nothing_is_lost,
+    check_recovered,
     need,
-    read_tree,
     recovered,
     write_tree,
 )
-from support.log_dirs import Files, live
+from support.log_dirs import Files
 from support.recovering import plan as plan_here
 
 from storage.errors import LogmendError
@@ -161,7 +161,7 @@ def fault_in(scene: Scene, fault: Fault, check: Callable[[subprocess.CompletedPr
         if came:  # threads share the work as it comes, and the n-th call of one may not
             check(done, fault)
         if done.returncode == 0:
-            assert live(read_tree(scene.home)) == scene.wanted, "status 0, and the log is not what it should be"
+            check_recovered(done, scene.home, scene.wanted)
         check_end(scene.home, scene.before, scene.wanted)
     except (AssertionError, LogmendError) as error:
         return f"{fault}: {error} (status {done.returncode}: {done.stdout}{done.stderr})"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recovery.execute import Executed, Orders, execute
+from recovery.hand_over import HandedOver, hand_over
 from recovery.plan import LogDirPlan, PlanOptions
 from recovery.survey import SilentReporter, plan_log_dir
 from storage.fs import Fs, OsFs
@@ -34,6 +35,13 @@ def recover(log_dir: Path, options: PlanOptions | None = None, fs: Fs | None = N
     planned = plan_log_dir(fs, log_dir, options or PlanOptions())
     how = Orders(planned.plan.plan_id, orders.pop("created_ms", 1_700_000_000_000), "test", **orders)
     return execute(fs, planned.plan, planned.content_of, how, SilentReporter())
+
+
+def recover_and_hand_over(log_dir: Path, options: PlanOptions | None = None, created_ms: int = 1) -> HandedOver:
+    """Do all that the command does, the raising of the recovery points included."""
+    recover(log_dir, options, created_ms=created_ms)
+    done = plan(log_dir, options)
+    return hand_over(OsFs(), done, Orders(done.plan_id, created_ms + 1, "test"), SilentReporter())
 
 
 def tree(directory: Path) -> dict[str, tuple[int, int, int, str]]:

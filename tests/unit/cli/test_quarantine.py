@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.batches import batch_v2
 from support.command import make_log_dir, sound_log
-from support.recovering import kept_by_us
+from support.recovering import kept_by_us, tree
 
 from cli.main import main
 from cli.quarantine import log_dir_of
@@ -54,7 +54,18 @@ def test_restore_puts_the_very_bytes_back(recovered: Path, capsys: pytest.Captur
     assert main(["quarantine", "restore", "--plan", plan_id, str(log_dir)]) == 0
     assert recovered.read_bytes() == TORN
     assert "next: logmend verify" in capsys.readouterr().out
-    assert listed(log_dir, capsys) == []
+    assert all(one["manifest"]["plan_id"] != plan_id for one in listed(log_dir, capsys))
+
+
+def test_restoring_all_also_puts_the_recovery_points_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = make_log_dir(tmp_path, TORN)
+    before = tree(tmp_path)
+    assert main(["recover", str(tmp_path)]) == 0
+    assert "1 recovery point raised" in capsys.readouterr().out
+    assert tree(tmp_path)["recovery-point-offset-checkpoint"] != before["recovery-point-offset-checkpoint"]
+    assert main(["quarantine", "restore", "--all", str(tmp_path)]) == 0
+    assert tree(tmp_path) == before
+    assert log.read_bytes() == TORN
 
 
 def test_restore_needs_a_plan_by_name(recovered: Path) -> None:

@@ -1,0 +1,183 @@
+"""Hands a log directory over to a broker: lets its recovery points rise to the log ends, and may leave a marker.
+
+Everything up to a log end has been verified by then: below the old recovery point it was flushed, above it every batch
+was read. What is missing is that it is durable, for after a kill much of it is in the page cache alone. So each file
+that may hold such bytes is synced, with the directories, and only then do the points rise: a broker that starts scans
+its active segments and nothing else. Docs/hand-over.md says what is promised.
+Source: Apache Kafka 4.3.0, LogLoader, LogManager, CleanShutdownFileHandler; behaviour tried with that version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Final
+
+from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
+from checkpoint.markers import PARTITION_METADATA, encode_clean_shutdown
+from checkpoint.offsets import decode_offsets, encode_offsets
+from recovery.execute import Applying, Orders, execute
+from recovery.log_dir import MARKER, RECOVERY_POINTS
+from recovery.partition import SMALL_FILE_LIMIT
+from recovery.plan import LogDirPlan, RecoveryPlan, ReplaceFile, regular_partitions, rising_points
+from storage.errors import CorruptData, FileVanished
+from storage.fs import FileKind, Fs, ReadFs, read_all, replace_atomically
+from storage.names import FileRole, FileState, parse_file_name
+from storage.units import Offset, TopicPartition
+
+MARKED_VERSIONS: Final = ("4.3",)
+"""Brokers that were seen to start rightly from a marker that we left."""
+_NO_EPOCH: Final = -1
+_SEGMENT_FILES: Final = (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_INDEX, FileRole.SNAPSHOT)
+_REASON: Final = "all below the log ends is verified and durable"
+
+
+@dataclass(frozen=True, slots=True)
+class Rise:
+    """The recovery point of one partition, as it was (None: no entry) and as it becomes: the log end."""
+
+    partition: str
+    old: int | None
+    new: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """What was done. `broker_scans`: bytes that a broker will read again; `refused`: why there is no marker."""
+
+    rises: tuple[Rise, ...]
+    synced_files: int
+    broker_scans: int
+    marker: bool = False
+    refused: str = ""
+
+
+def hand_over(
+    fs: Fs, plan: LogDirPlan, orders: Orders, reporter: Applying, *, marker: bool = False, threads: int = 1
+) -> HandedOver:
+    """Make durable what was verified, then let the recovery points rise; with `marker` leave one, last of all.
+
+    `plan` is what a look at the directory found, and must be empty; the caller holds the lock. The checkpoint of before
+    is kept like everything else that is replaced. Raises `WriteFault`, `NoRoom` and `PlanStale` as `execute` does;
+    the points are then as they were. A marker that cannot be left is no error: `refused` says why.
+    """
+    assert plan.is_empty
+    path = plan.log_dir / RECOVERY_POINTS
+    known = _known_points(fs, path)
+    rising = rising_points(plan)
+    if known is None and plan.is_held:
+        # New points would say of what is held that none of it was flushed; it would be cut as a torn tail next time.
+        rising = {}
+    synced = _make_durable(fs, plan, rising, threads)
+    entries = dict(known or {})
+    rises = []
+    for name, partition in rising.items():
+        assert partition.loaded is not None
+        old = entries.get(name)
+        entries[name] = Offset(partition.loaded.log_end)
+        rises.append(Rise(partition.partition, old, partition.loaded.log_end))
+    if rises:
+        _replace_checkpoint(fs, plan, encode_offsets(entries), orders, reporter)
+    is_marked = MARKER in fs.entries(plan.log_dir)
+    refused = _why_no_marker(fs, plan) if marker and not is_marked else ""
+    left = is_marked or (marker and not refused)
+    if left and not is_marked:
+        replace_atomically(fs, plan.log_dir / MARKER, encode_clean_shutdown(_NO_EPOCH), fs.stat(path))
+    return HandedOver(tuple(rises), synced, 0 if left else active_bytes(fs, plan), left, refused)
+
+
+def _known_points(fs: ReadFs, path: PurePath) -> dict[TopicPartition, Offset] | None:
+    try:
+        return decode_offsets(read_all(fs, path, SMALL_FILE_LIMIT))
+    except (FileVanished, CorruptData):
+        return None
+
+
+def _replace_checkpoint(fs: Fs, plan: LogDirPlan, data: bytes, orders: Orders, reporter: Applying) -> None:
+    path = plan.log_dir / RECOVERY_POINTS
+    there = path.name in fs.entries(plan.log_dir)
+    action = ReplaceFile(path, len(data), hashlib.sha256(data).hexdigest(), there, _REASON)
+    last = replace(plan, verdicts=(), before=(), partitions=(), after=(action,), preconditions=())
+    execute(fs, last, lambda _: data, replace(orders, plan_id=last.plan_id), reporter)
+
+
+# ---- durable
+
+
+def _make_durable(fs: Fs, plan: LogDirPlan, rising: dict[TopicPartition, RecoveryPlan], threads: int) -> int:
+    """Sync every file that may hold bytes from the recovery point on, and the directories; return how many files."""
+    work = list(rising.values())
+    if threads > 1 and len(work) > 1:
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (brings logging; one log needs none of it)
+
+        with ThreadPoolExecutor(threads, thread_name_prefix="sync") as pool:
+            synced = sum(pool.map(lambda partition: _sync_partition(fs, partition), work))
+    else:
+        synced = sum(_sync_partition(fs, partition) for partition in work)
+    if work:
+        fs.sync_dir(plan.log_dir)
+    return synced
+
+
+def _sync_partition(fs: Fs, partition: RecoveryPlan) -> int:
+    assert partition.loaded is not None
+    entries = fs.entries(partition.directory)
+    bases = [base for name in entries if (base := _base(name, (FileRole.LOG,))) is not None]
+    first = max((base for base in bases if base <= partition.loaded.recovery_point), default=0)
+    count = 0
+    for name, stat in entries.items():
+        base = _base(name, _SEGMENT_FILES)
+        if stat.kind is FileKind.FILE and (
+            (base is not None and base >= first) or name in (EPOCHS_NAME, PARTITION_METADATA)
+        ):
+            fs.sync_file(partition.directory / name)
+            count += 1
+    fs.sync_dir(partition.directory)
+    return count
+
+
+def _base(name: str, roles: Sequence[FileRole]) -> int | None:
+    parsed = parse_file_name(name)
+    if parsed is None or parsed.role not in roles or parsed.state is not FileState.LIVE:
+        return None
+    return parsed.base_offset
+
+
+# ---- what is left to the broker
+
+
+def active_bytes(fs: ReadFs, plan: LogDirPlan) -> int:
+    """Return the bytes that a broker scans at an unclean start once the points have risen: its active segments."""
+    total = 0
+    for _, partition in regular_partitions(plan):
+        with contextlib.suppress(FileVanished):
+            logs = {
+                base: stat.size
+                for name, stat in fs.entries(partition.directory).items()
+                if (base := _base(name, (FileRole.LOG,))) is not None
+            }
+            total += logs[max(logs)] if logs else 0
+    return total
+
+
+def _why_no_marker(fs: ReadFs, plan: LogDirPlan) -> str:
+    """Return what speaks against a marker, in words; empty where nothing does."""
+    if plan.options.topics:
+        return "only some topics were looked at"
+    if plan.is_held:
+        return "something is held"
+    if not plan.options.clean_marker:
+        return "the plan was not made for one"
+    for _, partition in regular_partitions(plan):
+        if partition.loaded is None:
+            return f"{partition.partition} was not looked at"
+        end = partition.loaded.log_end
+        snapshots = [
+            base for name in fs.entries(partition.directory) if (base := _base(name, (FileRole.SNAPSHOT,))) is not None
+        ]
+        if end > partition.loaded.log_start and end not in snapshots:
+            return f"{partition.partition} has no producer snapshot at its log end {end}"
+    return ""
