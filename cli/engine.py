@@ -97,17 +97,22 @@ def allow_many_files() -> None:
 
 
 def paths_of(fs: ReadFs, settings: Settings) -> list[PurePath]:
-    """Return the log directories, each once; `ConfigInvalid` for one that holds other things, or is not ours to write.
+    """Return the log directories, each once; raises as `ensure_ours` does."""
+    paths = list(dict.fromkeys(absolute(name) for name in require_paths(settings)))
+    for path in paths:
+        ensure_ours(fs, path)
+    return paths
+
+
+def ensure_ours(fs: ReadFs, path: PurePath) -> None:
+    """Raise `ConfigInvalid` for a directory that holds other things than logs, or is not ours to write.
 
     What is made belongs to who makes it: root would leave files that the broker of another user cannot write.
     """
-    paths = list(dict.fromkeys(absolute(name) for name in require_paths(settings)))
-    for path in paths:
-        try:
-            owner = fs.stat(path).uid
-        except FileVanished:
-            continue
-        ensure_log_dir(fs, path)
-        if owner != os.geteuid() == 0:
-            raise ConfigInvalid(f"{printable(path)} belongs to user {owner}: run it as that user, not as root")
-    return paths
+    try:
+        owner = fs.stat(path).uid
+    except FileVanished:
+        return
+    ensure_log_dir(fs, path)
+    if owner != os.geteuid() == 0:
+        raise ConfigInvalid(f"{printable(path)} belongs to user {owner}: run it as that user, not as root")

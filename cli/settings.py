@@ -130,6 +130,8 @@ KEYS: Final = (
     Key("user", _user, "user that the broker runs as; files of others are reported"),
     Key("progress", _choice(*PROGRESS), "progress on standard error", lambda: "auto"),
 )
+SERVICE_KEYS: Final = ("state_dir", "log_dir", "guard", "scrub", "http", "log", "notify")
+"""What the service reads from the same file: `daemon.config` says what may stand there."""
 FILES: Final = ("config", "server_properties")
 """Where other settings come from; `server_properties` may stand in the TOML file, `config` may not."""
 
@@ -156,8 +158,8 @@ def load_settings(flags: Mapping[str, object], environment: Mapping[str, str]) -
 
     Raises `ConfigInvalid`, naming the key, where it stands, and what is allowed.
     """
-    toml_path, toml = _own_file(flags, environment)
-    properties_path, properties = _broker_file(flags, environment, toml, toml_path)
+    toml_path, toml = own_file(flags, environment)
+    properties_path, properties = broker_file(flags, environment, toml, toml_path)
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for key in KEYS:
@@ -181,12 +183,26 @@ def _first(
         return f"environment {key.variable}", environment[key.variable]
     if key.name in toml[1]:
         return f"{printable(toml[0])}: {key.name}", toml[1][key.name]
-    if key.name == "log_dirs" and properties[0]:
-        return _broker_dirs(*properties)
+    if key.name == "log_dirs":
+        if guarded := _guarded_dirs(toml[1]):
+            return f"{printable(toml[0])}: log_dir", guarded
+        if properties[0]:
+            return _broker_dirs(*properties)
     for name in key.kafka:
         if properties[1].get(name, "").strip():
             return f"{printable(properties[0])}: {name}", _resolved(name, *properties)
     return "default", None
+
+
+def _guarded_dirs(toml: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the log directories that the service guards: a broker's. Those of its own it recovers itself."""
+    tables = toml.get("log_dir")
+    found = (
+        [each.get("path") for each in tables if each.get("mode", "guard") == "guard"]
+        if isinstance(tables, list)
+        else []
+    )
+    return tuple(path for path in found if isinstance(path, str) and path)
 
 
 def _parsed(key: Key, raw: object, origin: str) -> Any:
@@ -209,7 +225,8 @@ def _named_file(name: str, flags: Mapping[str, object], environment: Mapping[str
     return str(flags.get(name) or environment.get(PREFIX + name.upper()) or "")
 
 
-def _own_file(flags: Mapping[str, object], environment: Mapping[str, str]) -> tuple[str, Mapping[str, object]]:
+def own_file(flags: Mapping[str, object], environment: Mapping[str, str]) -> tuple[str, Mapping[str, object]]:
+    """Return the path and the keys of logmend's own file, empty if there is none. Raises `ConfigInvalid`."""
     path = _named_file("config", flags, environment)
     if not path:
         if not Path(DEFAULT_FILE).exists():
@@ -226,10 +243,17 @@ def parse_toml(data: bytes, path: str) -> dict[str, object]:
         found: dict[str, object] = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise ConfigInvalid(f"config {printable(path)}: not TOML: {printable(str(error))}") from error
-    known = [*(key.name for key in KEYS), "server_properties"]
+    known = [*(key.name for key in KEYS), "server_properties", *SERVICE_KEYS]
     for name in found:
         if name not in known:
             raise ConfigInvalid(f"config {printable(path)}: unknown key {printable(name)}{suggestion(name, known)}")
+    tables = found.get("log_dir", [])
+    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        shown = printable(repr(tables))[:80]
+        raise ConfigInvalid(
+            f"config {printable(path)}: log_dir: {shown} is no table of the service: write [[log_dir]] above path and "
+            "mode, or log_dirs for a list of names"
+        )
     return found
 
 
@@ -242,9 +266,10 @@ def suggestion(name: str, known: list[str]) -> str:
     return f"{meant} (allowed: {', '.join(known)})"
 
 
-def _broker_file(
+def broker_file(
     flags: Mapping[str, object], environment: Mapping[str, str], toml: Mapping[str, object], toml_path: str
 ) -> tuple[str, Properties]:
+    """Return the path and the keys of the broker's file, empty if none is named. Raises `ConfigInvalid`."""
     path = _named_file("server_properties", flags, environment)
     if not path and "server_properties" in toml:
         named = toml["server_properties"]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import daemon.config
 from cli import settings
-from cli.settings import Settings, load_settings, parse_properties, parse_toml
+from cli.settings import SERVICE_KEYS, Settings, load_settings, parse_properties, parse_toml
 from storage.errors import ConfigInvalid
 
 
@@ -90,10 +91,28 @@ def test_a_broken_escape_in_properties_names_the_file() -> None:
 
 
 def test_an_unknown_toml_key_is_refused_with_the_nearest_and_all_known_ones() -> None:
+    with pytest.raises(ConfigInvalid, match=r"unknown key job; did you mean jobs\? \(allowed: log_dirs, .*user"):
+        parse_toml(b"job = 3", "l.toml")
+
+
+def test_a_log_dir_that_is_no_table_is_refused_lest_a_slip_be_overlooked() -> None:
     with pytest.raises(
-        ConfigInvalid, match=r"unknown key log_dir; did you mean log_dirs\? \(allowed: log_dirs, .*user"
+        ConfigInvalid, match=r"log_dir: '/a' is no table.*\[\[log_dir\]\].*log_dirs for a list of names"
     ):
         parse_toml(b'log_dir = "/a"', "l.toml")
+
+
+def test_the_directories_that_the_service_guards_are_those_of_every_command(tmp_path: Path) -> None:
+    text = '[[log_dir]]\npath="/a"\n[[log_dir]]\npath="/b"\nmode="guard"\n[[log_dir]]\npath="/c"\nmode="own"\n'
+    toml = write(tmp_path / "l.toml", text)
+    found = load_settings({"config": toml}, {})
+    assert (found.log_dirs, found.origins["log_dirs"]) == (("/a", "/b"), f"{toml}: log_dir")
+    toml = write(tmp_path / "m.toml", 'log_dirs = ["/d"]\n' + text)
+    assert load_settings({"config": toml}, {}).log_dirs == ("/d",)
+
+
+def test_the_commands_know_the_keys_of_the_service() -> None:
+    assert daemon.config.KEYS == SERVICE_KEYS
 
 
 @pytest.mark.parametrize("data", [b"=", b"\xff", b"a = " + b"[" * 5000])
