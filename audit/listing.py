@@ -42,7 +42,11 @@ Offsets = dict[TopicPartition, Offset]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRow:
-    """One partition directory, and what the files around it say of it. Offsets that nothing tells are None."""
+    """One partition directory, and what the files around it say of it. Offsets that nothing tells are None.
+
+    `state` is empty for a replica, `future` for one that moves in, `stray` for one that a broker has put aside, and
+    `odd` for a directory whose name no broker gives.
+    """
 
     cluster: Text
     broker: Text
@@ -203,7 +207,7 @@ class _Listing:
             printable(partition.topic),
             partition.partition,
             printable(directory.name),
-            "" if directory.state is None else directory.state.value.lstrip("-"),
+            _state_of(directory),
             topic_id,
             max(starts.get(partition, first), first),
             marks.get(partition),
@@ -289,6 +293,12 @@ def _segment(
         high_watermark,
         [path.name for path in (files.log, files.index, files.time_index, files.txn_index)],
     )
+
+
+def _state_of(directory: DirectoryName) -> str:
+    if directory.state is not None:
+        return directory.state.value.lstrip("-")
+    return "" if directory.is_canonical else "odd"
 
 
 def _log_dir_row(

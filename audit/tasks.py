@@ -139,7 +139,7 @@ class Verifier:
             more, last_offset, rest = self._behind(fs, report)
             blocks += more
         yield self._segment_row(segment, report, blocks, last_offset)
-        if blocks:
+        if blocks and segment.directory == f"{segment.topic}-{segment.partition}":  # else it is no replica
             key = (segment.cluster, segment.topic, segment.partition, segment.broker, segment.log_dir)
             yield PackedBlocks(key, segment.base_offset, blocks)
         for finding in [*report.findings, *rest]:
