@@ -155,9 +155,13 @@ class Ledger:
         log.in_flight = None
 
     def _check_answer(self, log: PartitionLedger, client: Client, first: int, *, is_duplicate: bool) -> None:
-        """A batch that is there is answered with its place, and one that is not is taken."""
+        """A batch that is there is answered with its place, and one that is not is taken.
+
+        Of one that retention has removed either will do: as in a broker, a log that is empty when it is opened knows
+        nothing of its producers.
+        """
         before = client.place
-        is_there = before is not None and (before in log.known or before < log.start or log.rule == "compaction")
+        is_there = before is not None and (before in log.known or log.rule == "compaction")
         self.figures.answered_again += is_duplicate
         if is_there and not is_duplicate:
             self.wrong.append(f"{log.name}: {client.last} was taken again at {first}, it is at {before}")

@@ -76,7 +76,7 @@ class Report:
         kills = sum(not life.was_stopped for life in self.lives)
         longest = max(self.lives, key=lambda life: life.seconds)
         memory, files = longest.slope()
-        samples = [sample for life in self.lives for sample in life.samples]
+        samples = [sample for life in self.lives for sample in life.samples] or [(0.0, 0.0, 0)]
         return "\n".join([
             f"soak: seed {self.seed}, {sum(life.seconds for life in self.lives):.0f} s, {kills} kills, "
             f"{len(self.lives) - kills} stops, {self.torn} ends torn off ({self.torn_bytes} bytes)",
