@@ -33,6 +33,7 @@ from storage.config import LogConfig
 from storage.errors import CorruptData, EnvironmentFault, ExitStatus, FileVanished, LogmendError, printable
 from storage.fs import FileKind, Fs
 from storage.log import Log
+from storage.log_read import newest_epoch
 from storage.log_types import LogSetup
 from storage.names import METADATA_TOPIC, DirectoryName, DirectoryState, parse_directory_name
 from storage.units import Epoch, Offset, TopicPartition
@@ -141,10 +142,12 @@ class LogDir:
         """Open the log in the directory `name`. Raises as `Log.open` does, and `CheckpointCorrupt`.
 
         After an unclean shutdown records may be gone that consumers have seen, so a new leader epoch begins: at once
-        where something was cut, elsewhere with the next append or, lest it be forgotten, with the shutdown.
+        where something was cut, elsewhere with the next append or, lest it be forgotten, with the shutdown. It is above
+        all that were noted before and after a recovery, and above those in the log, of which the file may be lost.
         """
         partition, directory = parse_directory_name(name).partition, self.path / name
         epochs = EpochFile(self._fs, directory)
+        noted = epochs.newest  # opening drops what begins at the log end
         log = Log.open(
             self._fs, directory, config,
             LogSetup(epochs, self.options.producer_expiration_ms, self.options.draw_jitter),
@@ -154,8 +157,10 @@ class LogDir:
             is_clean=self._is_clean,
         )  # fmt: skip
         log.set_high_watermark(log.log_end)
-        newest = max(epochs.newest, self._epochs_before.get(name, NO_EPOCH))
-        leader_epoch = Epoch(max(newest, 0) if self._is_clean or newest == NO_EPOCH else newest + 1)
+        in_log = newest_epoch(log.segments)
+        newest = max(noted, in_log, self._epochs_before.get(name, NO_EPOCH))
+        goes_on = newest == NO_EPOCH or (self._is_clean and in_log <= noted)
+        leader_epoch = Epoch(max(newest, 0) if goes_on else newest + 1)
         opened = Partition(partition, log, epochs, leader_epoch, has_settings, now_ms)
         if name in self._cut:
             epochs.assign(leader_epoch, log.log_end)

@@ -80,8 +80,8 @@ class Partition:
         self.epochs.assign(self.leader_epoch, self.log.log_end)
 
     def begin_pending_epoch(self) -> None:
-        """Note the leader epoch that an unclean shutdown made due, if no append has done so; not in an empty log."""
-        if self.leader_epoch > self.epochs.newest >= 0:
+        """Note the leader epoch that an unclean shutdown made due, if no append has done so; 0 needs no note."""
+        if self.leader_epoch > max(self.epochs.newest, 0):
             self.epochs.assign(self.leader_epoch, self.log.log_end)
 
     def is_flush_due(self, now_ms: int) -> bool:

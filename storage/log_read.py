@@ -19,6 +19,7 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 _NONE: Final = TimestampMs(-1)
+_EPOCH: Final = 12  # its place in a batch of magic 2
 
 
 class _Place(NamedTuple):
@@ -86,6 +87,26 @@ def _aborted(segments: SegmentList, first: LogSegment, start: int, end: int) -> 
         if part.is_complete:
             break
     return tuple(found)
+
+
+def newest_epoch(segments: SegmentList) -> int:
+    """Return the leader epoch of the last batch that has one, -1 if none has: they never fall from batch to batch.
+
+    Mostly the headers behind the last index entry are all that is read. Raises `BatchCorrupt` and `ReadFault`.
+    """
+    for segment in reversed(segments.all):
+        tail = segment.last_index_entry().position
+        for start in {tail: None, 0: None}:
+            found = [batch for batch in walk_places(segment.reader(), start, segment.size) if batch.magic == 2]
+            if found:
+                return _epoch_of(segment, found[-1])
+    return -1
+
+
+def _epoch_of(segment: LogSegment, batch: BatchPlace) -> int:
+    epoch = memoryview(bytearray(4))
+    segment.reader().read_into(batch.position + _EPOCH, epoch)
+    return int.from_bytes(epoch, "big", signed=True)
 
 
 # ---- by time
