@@ -52,6 +52,7 @@ EVENTS: Final[dict[str, EventKind]] = {
     "worker_failed": EventKind("error", "a fault of logmend itself ended a worker", ("log_dir", "error", "traceback")),
     "listening": EventKind("info", "status, metrics and the page can be asked for", ("listen",)),
     "listen_failed": EventKind("error", "a socket cannot be served; the work goes on", ("listen", "reason")),
+    "answer_failed": EventKind("error", "a fault of logmend itself while it answered over HTTP", ("path", "error")),
     "status_not_written": EventKind("warning", "status.json cannot be written", ("path", "reason")),
     "notification_failed": EventKind("error", "the command to be run for an event failed", ("command", "reason", "id")),
     "event_unknown": EventKind("warning", "an event that this list does not hold; a fault of ours", ("name",)),

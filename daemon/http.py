@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ _MOST_STREAMS: Final = 16
 _STALLED_SECONDS: Final = 20.0
 _HEARTBEAT_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 5.0
+_SILENT: Final = logging.Logger("http", logging.CRITICAL + 1)
+"""What clients do wrong is theirs to know: nobody can fill our log with it. Our own faults are events."""
 _ACTIONS: Final = ("now", "pause", "resume")
 
 
@@ -159,6 +162,7 @@ class HttpServer:
         server = web.Server(
             self._answer,
             access_log=None,
+            logger=_SILENT,
             keepalive_timeout=PATIENCE_SECONDS,
             max_line_size=MAX_LINE,
             max_field_size=MAX_FIELD,
@@ -208,6 +212,12 @@ class HttpServer:
             return await handler(request)
         except Stuck as error:
             return _text(503, f"the service does not say how it is: {error}\n")
+        except (ConnectionError, TimeoutError):
+            raise  # the client has gone
+        except Exception as error:  # noqa: BLE001 (one answer must not end the server, nor pass unseen)
+            if self._events is not None:
+                self._events.tell("answer_failed", path=request.path, error=f"{type(error).__name__}: {error}")
+            return _text(500, "a fault of logmend itself\n", close=True)
         finally:
             self._doors.ended(request)
 
