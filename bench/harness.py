@@ -46,9 +46,9 @@ def process(command: Sequence[str], statuses: tuple[int, ...] = (0,)) -> float:
 
 
 def processor_seconds() -> float:
-    """Return the processor time of all children that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    """Return the processor time of this process and of all children that have ended."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 def measure(case: Case, repeat: int) -> dict[str, dict[str, Any]]:
