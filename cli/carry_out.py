@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing import Final
 
 from cli.advice import next_step
 from cli.console import Console
+from cli.progress import Show
 from cli.settings import Settings
 from cli.targets import Target, absolute, ensure_log_dir
 from cli.version import version
@@ -22,6 +24,9 @@ from recovery.survey import Planned
 from storage.errors import ConfigInvalid, DiskFull, ExitStatus, FileVanished, LogmendError, NoRoom, printable
 from storage.fs import FileKind, Fs, OsFs, lock_log_dir
 
+_EXTENSION_SECONDS: Final = 600.0
+"""So long a recovery may stand still under systemd, once its own time-out is over."""
+_ENDS: Final = {ExitStatus.CLEAN: "clean", ExitStatus.HELD: "held", ExitStatus.IN_USE: "in use"}
 _APPLY_THREADS: Final = 8
 """Partitions that are worked on at a time; they mostly wait for syncs, so that is no matter of processors."""
 
@@ -89,7 +94,7 @@ def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order],
     """Lock, plan, carry out and look again. Locks are held to the end; one that fails does not stop the others."""
     fs = OsFs()
     outcomes: dict[Target, Outcome] = {}
-    with contextlib.ExitStack() as locks, reporting(console, settings) as reporter:
+    with contextlib.ExitStack() as locks, reporting(console, settings, show := supervisor()) as reporter:
         work = Work(fs, reporter, jobs_each(settings, len(orders)))
         locked = [order for order in orders if _is_locked(fs, locks, order.target, outcomes)]
         made = work.plan_all([(order.target, order.options) for order in locked])
@@ -108,6 +113,21 @@ def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order],
         for order in locked:
             outcomes[order.target] = _handed_over(fs, work, order, outcomes[order.target], keeping)
     return [outcomes[order.target] for order in orders]
+
+
+def supervisor() -> Show | None:
+    """Return what tells systemd how far we are, and that there is something to wait for; None if it did not ask."""
+    if not os.environ.get("NOTIFY_SOCKET"):
+        return None
+    from daemon.systemd import Systemd  # noqa: PLC0415 (whoever is not asked does not pay for it)
+
+    systemd = Systemd.of(os.environ)
+
+    def show(line: str) -> None:
+        systemd.status(line)
+        systemd.extend(_EXTENSION_SECONDS)
+
+    return show
 
 
 def _is_locked(fs: Fs, locks: contextlib.ExitStack, target: Target, outcomes: dict[Target, Outcome]) -> bool:

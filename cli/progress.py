@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
@@ -21,6 +22,10 @@ from storage.errors import printable
 _QUIET_SECONDS: Final = 0.5
 _REDRAW_SECONDS: Final = 0.1
 _LINE_SECONDS: Final = 5.0
+_TELL_SECONDS: Final = 1.0
+
+Show = Callable[[str], None]
+"""Takes the state in one line, about once a second while something moves."""
 
 
 class Stopped(BaseException):
@@ -38,8 +43,9 @@ class Mode(Enum):
 class ProgressReporter:
     """The `Reporter` of the command line. Its methods may be called from several threads."""
 
-    def __init__(self, console: Console, mode: Mode, clock: Clock = time.monotonic) -> None:
-        self._console, self._mode, self._clock = console, mode, clock
+    def __init__(self, console: Console, mode: Mode, clock: Clock = time.monotonic, show: Show | None = None) -> None:
+        self._console, self._mode, self._clock, self._show = console, mode, clock, show
+        self._told = clock()
         self._meter = Meter(clock)
         # SIGUSR1 is handled in the main thread, perhaps while that holds the lock: it must not wait for itself.
         self._turn = threading.RLock()
@@ -117,6 +123,9 @@ class ProgressReporter:
 
     def _tick(self) -> None:
         now = self._clock()
+        if self._show is not None and now - self._told >= _TELL_SECONDS:
+            self._told = now
+            self._show(self._meter.line())
         waited = now - self._shown
         if self._mode is Mode.PLAIN and waited >= _LINE_SECONDS:
             self._shown = now

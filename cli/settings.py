@@ -244,9 +244,10 @@ def parse_toml(data: bytes, path: str) -> dict[str, object]:
     except (ValueError, RecursionError) as error:
         raise ConfigInvalid(f"config {printable(path)}: not TOML: {printable(str(error))}") from error
     known = [*(key.name for key in KEYS), "server_properties", *SERVICE_KEYS]
-    for name in found:
+    for name, value in found.items():
         if name not in known:
-            raise ConfigInvalid(f"config {printable(path)}: unknown key {printable(name)}{suggestion(name, known)}")
+            what = f"{printable(name)} = {printable(repr(value))[:80]}"
+            raise ConfigInvalid(f"config {printable(path)}: unknown key {what}{suggestion(name, known)}")
     tables = found.get("log_dir", [])
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
         shown = printable(repr(tables))[:80]

@@ -15,7 +15,7 @@ from typing import Final
 
 from cli.advice import next_step
 from cli.console import Console
-from cli.progress import ProgressReporter, choose_mode
+from cli.progress import ProgressReporter, Show, choose_mode
 from cli.settings import Settings
 from cli.signals import handled
 from cli.targets import Target, TargetKind, distinct, find_target
@@ -130,10 +130,10 @@ def jobs_each(settings: Settings, log_dirs: int) -> int:
 
 
 @contextlib.contextmanager
-def reporting(console: Console, settings: Settings) -> Iterator[ProgressReporter]:
+def reporting(console: Console, settings: Settings, show: Show | None = None) -> Iterator[ProgressReporter]:
     """Give the reporter of this run; SIGUSR1 makes it print a line for as long as the context lasts."""
     is_terminal = console.err.isatty()
-    reporter = ProgressReporter(console, choose_mode(settings.progress, is_terminal=is_terminal))
+    reporter = ProgressReporter(console, choose_mode(settings.progress, is_terminal=is_terminal), show=show)
     with handled(stop=reporter.stop, tell=reporter.print_line):
         try:
             yield reporter

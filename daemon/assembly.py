@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Protocol, runtime_checkable
 
-from daemon.config import ServiceConfig, changes, put_in_force
+from daemon.config import UNIX, ServiceConfig, changes, put_in_force
 from daemon.disk import Disk
 from daemon.events import EventLog
 from daemon.guard import GuardWorker
@@ -154,7 +154,7 @@ class HttpPart:
 
     def __init__(self, place: str, config: ServiceConfig, around: Surroundings, service: Service) -> None:
         self._events, self._place = around.events, place
-        if place == "unix":
+        if place == UNIX:
             self._place = f"unix:{around.run_dir}/logmend.sock"
         try:
             from daemon.http import HttpOptions, HttpServer  # noqa: PLC0415 (an extra: where it is missing the rest works)

@@ -28,9 +28,13 @@ from daemon.config_values import (
 )
 from daemon.events import FORMATS, LEVELS
 from daemon.snapshot import Mode
+from daemon.sockets import parse_listen
 from daemon.verify_options import GuardOptions, ScrubOptions
 from recovery.findings import Severity
 from storage.errors import ConfigInvalid, printable
+
+UNIX: Final = "unix"
+"""The socket where everybody looks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,8 @@ class DirConfig:
 class HttpConfig:
     """Where status, metrics and the page are served; nowhere if empty."""
 
-    listen: tuple[str, ...] = ("unix",)
-    """`unix` stands for a socket in the run-time or state directory."""
+    listen: tuple[str, ...] = (UNIX,)
+    """`UNIX` stands for a socket in the run-time or state directory."""
     allow_remote: bool = False
     hosts: tuple[str, ...] = ()
     partition_labels: bool = False
@@ -181,6 +185,12 @@ def parse_service(document: Mapping[str, object], path: str) -> ServiceConfig:
             raise ConfigInvalid(f"{where}: {name}: {_shown(table)} is not a table: write [{name}] above its keys")
         given = _read(settings, table, where, f"{name}.")
         found = replace(found, **{name: replace(getattr(found, name), **given)})
+    for place in found.http.listen:
+        if place != UNIX:
+            try:
+                parse_listen(place, allow_remote=found.http.allow_remote)
+            except ConfigInvalid as error:
+                raise ConfigInvalid(f"{where}: http: {error}") from None
     if found.scrub.pressure_high < found.scrub.pressure_low:
         raise ConfigInvalid(f"{where}: scrub.pressure_stop: {found.scrub.pressure_high} is less than pressure_slow")
     return replace(found, guard=replace(found.guard, scrub=found.scrub))

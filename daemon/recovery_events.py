@@ -28,7 +28,7 @@ def tell_recovery(events: Events, log_dir: LogDir, watch: RecoveryWatch, now_ms:
     if failed:
         events.tell("recovery_failed", log_dir=log_dir.path, reason=log_dir.offline)
         return progress
-    if plan is not None:
+    if plan is not None and not plan.is_empty:
         _tell_plan(events, plan)
     events.tell(
         "recovery_finished",

@@ -91,7 +91,7 @@ def test_a_broken_escape_in_properties_names_the_file() -> None:
 
 
 def test_an_unknown_toml_key_is_refused_with_the_nearest_and_all_known_ones() -> None:
-    with pytest.raises(ConfigInvalid, match=r"unknown key job; did you mean jobs\? \(allowed: log_dirs, .*user"):
+    with pytest.raises(ConfigInvalid, match=r"unknown key job = 3; did you mean jobs\? \(allowed: log_dirs, .*user"):
         parse_toml(b"job = 3", "l.toml")
 
 
