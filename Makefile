@@ -68,7 +68,7 @@ fuzz: .venv/installed-tools ## hostile bytes for each Python parser for N=60 sec
 	python -m pip install --quiet --editable '.[fuzz]' || echo "without atheris: at random" >&2
 	python tests/fuzz/fuzz_parsers.py --seconds $(N)
 
-power-cut: .venv/installed-tools ## cut the power of ext4 and xfs N=60 times each under recover and restore (as root)
+power-cut: .venv/installed-tools ## cut the power of ext4 and xfs under recover, restore (N=60 times each) and the engine (10 N; as root)
 	scripts/tools.sh test
 	python tests/power/powercut.py --count $(N)
 

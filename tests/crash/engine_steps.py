@@ -1,4 +1,4 @@
-"""What a running log manager can be asked to do, as steps that can stand in any order, and what it has promised by then.
+"""What a running log manager can be asked to do, as steps in any order, and what it has promised by then.
 
 A step that has returned has promised something; one that has begun may have done a part. `Promises.judge` holds what a
 machine shows after a crash and a recovery against that.
@@ -49,13 +49,14 @@ class Promises:
     start_from: int = 0
     start_up_to: int = 0
     """Where the log must begin at least, and may begin at most."""
-    is_compacted: bool = False
+    may_be_gone: set[int] = field(default_factory=set)
+    """Offsets whose key had a later record when compaction began."""
     there: dict[str, bool | None] = field(default_factory=dict)
     """Topics that must be there, must not, or may either way."""
 
     def key(self) -> tuple[object, ...]:
         said, seen = tuple(sorted(self.said.items())), tuple((n, *sorted(v)) for n, v in sorted(self.seen.items()))
-        ends = self.flushed, self.start_from, self.start_up_to, self.is_compacted
+        ends = self.flushed, self.start_from, self.start_up_to, *sorted(self.may_be_gone)
         return (said, seen, ends, tuple(sorted(self.there.items())))
 
     def begin(self, end: int) -> None:
@@ -71,28 +72,31 @@ class Promises:
         log = manager.log(P0)
         if self.there[P0.topic] is None and not log.log_end:
             return
-        assert self.start_from <= log.log_start <= max(self.start_up_to, self.start_from), "the log start"
-        assert log.log_end >= self.flushed, f"{self.flushed} was flushed, the log ends at {log.log_end}"
+        latest = max(self.start_up_to, self.start_from)
+        said = f"the log begins at {log.log_start}, not from {self.start_from} to {latest}"
+        assert self.start_from <= log.log_start <= latest, said
+        # Behind what compaction took nothing tells where a log ended that was truncated there; nor does it in a broker.
+        is_lost = any(offset not in self.may_be_gone for offset in range(log.log_end, self.flushed))
+        assert not is_lost, f"{self.flushed} was flushed, the log ends at {log.log_end}"
         found = {record.offset: (record.value or b"").decode() for record in records(manager, P0, log.log_start)}
         for offset, value in found.items():
             if offset < self.flushed:
                 assert value == self.said[offset], f"{value} at {offset}, which is flushed"
             assert value in self.seen.get(offset, ()), f"{value} at {offset} was never said"
-        kept = range(log.log_start, self.flushed)
         # The end of a closed segment may be lost, and an empty one behind it not: then a broker leaves a gap as well.
-        missing = [n for n in kept if n not in found]
-        assert self.is_compacted or missing == [], f"gaps at {missing}"
-        newest = {self.said[n].partition("=")[0]: n for n in kept}  # the last one of each key wins
-        assert {n for n in newest.values() if n < self.flushed} <= found.keys() or self._newer(found, newest)
+        kept = range(log.log_start, self.flushed)
+        missing = [n for n in kept if n not in found and n not in self.may_be_gone]
+        assert missing == [], f"{missing} of what was flushed is gone"
 
-    def _newer(self, found: dict[int, str], newest: dict[str, int]) -> bool:
-        """Tell whether each key has a record at or behind the last one that was flushed."""
-        last = {value.partition("=")[0]: offset for offset, value in sorted(found.items())}
-        return all(last.get(key, -1) >= offset for key, offset in newest.items())
+    def superseded(self, below: int) -> None:
+        """Let compaction of what lies below an offset take every record but the last one of its key."""
+        closed = {offset: value.partition("=")[0] for offset, value in sorted(self.said.items()) if offset < below}
+        newest = {key: offset for offset, key in closed.items()}
+        self.may_be_gone |= {offset for offset, key in closed.items() if newest[key] != offset}
 
 
-def opened(fs: Fs, **more: Any) -> LogManager:
-    return open_manager(fs, [HOME], recovery=OPTIONS, **more)
+def opened(fs: Fs, home: PurePath = HOME, **more: Any) -> LogManager:
+    return open_manager(fs, [home], recovery=OPTIONS, **more)
 
 
 @dataclass
@@ -102,14 +106,19 @@ class Machine:
     fs: Fs
     promises: Promises = field(default_factory=Promises)
     manager: LogManager = field(init=False)
-    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1 << 64))
     written: int = 0
+    home: PurePath = HOME
 
     def open(self) -> None:
-        self.manager = opened(self.fs, draw_id=self._draw_id)
+        self.manager = opened(self.fs, self.home, draw_id=self._draw_id)
 
     def _draw_id(self) -> bytes:
         return next(self._numbers).to_bytes(16, "little")
+
+    def can(self, name: str) -> bool:
+        """Tell whether a step makes sense now."""
+        return self._is_there or name in ANYWHERE
 
     @property
     def _is_there(self) -> bool:
@@ -161,7 +170,7 @@ class Machine:
         assert self.manager.retain(LATER) == []
 
     def compact(self) -> None:
-        self.promises.is_compacted = True
+        self.promises.superseded(self.manager.log(P0).segments.active.base_offset)
         assert self.manager.compact(LATER) == []
 
     def truncate(self) -> None:
@@ -170,6 +179,7 @@ class Machine:
         promises.flushed = min(promises.flushed, to)
         self.manager.truncate(P0, to, NOW)
         promises.said = {offset: value for offset, value in promises.said.items() if offset < to}
+        promises.may_be_gone = {offset for offset in promises.may_be_gone if offset < to}
 
     def delete_records(self) -> None:
         log = self.manager.log(P0)
@@ -222,7 +232,7 @@ ANYWHERE = {"checkpoint", "remove", "create", "restart"}
 
 
 def sequences(most: int) -> list[tuple[str, ...]]:
-    """Return every sequence of one to `most` steps; behind a deletion only what needs no topic until it is made anew."""
+    """Return every sequence of one to `most` steps; without the topic only what needs none."""
     return [
         names
         for length in range(1, most + 1)
@@ -241,7 +251,7 @@ def _can_stand(before: Sequence[str], name: str) -> bool:
 def begun() -> MemoryFs:
     """Return a disk on which a manager was at work, in a process that is gone: all of it durable."""
     fs = MemoryFs({f"{HOME}/": b""})
-    machine = Machine(fs)
+    machine = Machine(fs, _numbers=itertools.count(1 << 65))
     machine.open()
     machine.begin()
     return MemoryFs({f"{HOME}/{name}": data for name, data in fs.contents(str(HOME)).items()})
@@ -273,7 +283,6 @@ def run(names: Sequence[str], look: Callable[[MemoryFs, Promises], None], start:
     """
     fs = copy.deepcopy(start)
     machine = Machine(fs, promises_of_begun(), written=3)
-    machine._numbers = itertools.count(1 << 64)
     machine.open()
     for name in names[:-1]:
         STEPS[name](machine)

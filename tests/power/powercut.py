@@ -1,6 +1,9 @@
-"""Cuts the power of a real file system in the middle of `logmend recover` and `logmend quarantine restore`.
+"""Cuts the power of a real file system under `logmend recover`, `logmend quarantine restore`, and the log engine.
 
-usage: powercut.py [--count N] [--seed SEED] [--kind ext4|xfs ...]     as root; a line for each kind and command
+usage: powercut.py [--count N] [--forked M] [--seed SEED] [--kind ext4|xfs ...]     as root; a line for each kind
+
+N times for each of the two commands, and M times (by default 10 N) in processes of our own (`forked.py`), in which the
+engine takes part: appends, flushes, rolls, compaction, retention, truncation, topics, clean shutdowns.
 
 strace stops the command behind a system call that changes something, each time another; then the file system on its
 loop device is shut down as a power cut leaves it (EXT4_IOC_SHUTDOWN, which xfs knows as well), the command is killed,
@@ -12,90 +15,31 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import os
 import random
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[number]) for number in (1, 2)]
 
+from power.disk import KINDS, Disk, missing, mounted
+from power.forked import CUTTERS, cut_forked
 from support.command import ROOT, environment
 from support.faults import DAMAGES, check_end, check_nothing_is_lost, read_tree, recovered, write_tree
 from support.log_dirs import Files
 from support.recovering import plan
 
-IOC_SHUTDOWN = 0x8004587D
-KINDS = {"ext4": (64, ["mkfs.ext4", "-q", "-F"]), "xfs": (320, ["mkfs.xfs", "-q", "-f"])}
 EFFECTS = ("fsync", "rename", "ftruncate", "linkat", "link", "unlink", "utimensat", "write", "mkdir")
 COMMANDS = {"recover": ["recover", "-j", "1"], "restore": ["quarantine", "restore"]}
 SECONDS = 60
-
-
-def call(*words: object) -> None:
-    subprocess.run([str(word) for word in words], check=True, capture_output=True)
-
-
-def missing(kind: str) -> str:
-    """Return why no power can be cut on this kind of file system here, or nothing."""
-    if os.geteuid() != 0:
-        return "only root may mount"
-    for tool in ("mount", "losetup", "strace", KINDS[kind][1][0]):
-        if shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
-            return f"{tool} is not installed (scripts/tools.sh test brings it)"
-    return ""
-
-
-@dataclass
-class Disk:
-    """A file system in an image, mounted by a loop device at `place`."""
-
-    kind: str
-    image: Path
-    place: Path
-
-    def make(self) -> None:
-        size, command = KINDS[self.kind]
-        with self.image.open("wb") as image:
-            image.truncate(size << 20)
-        call(*command, self.image)
-        self.place.mkdir(exist_ok=True)
-        self.mount()
-
-    def mount(self) -> None:
-        call("mount", "-o", "loop", self.image, self.place)
-
-    def unmount(self) -> None:
-        call("umount", self.place)
-
-    def cut_power(self, flag: int) -> None:
-        """Shut down: 2 loses what is not on the disk, 1 writes the journal first but no data."""
-        descriptor = os.open(self.place, os.O_RDONLY)
-        try:
-            fcntl.ioctl(descriptor, IOC_SHUTDOWN, struct.pack("I", flag))
-        finally:
-            os.close(descriptor)
-
-
-@contextlib.contextmanager
-def mounted(kind: str, directory: Path) -> Iterator[Disk]:
-    """Give a new file system for as long as the context lasts."""
-    disk = Disk(kind, directory / f"{kind}.img", directory / kind)
-    disk.make()
-    try:
-        yield disk
-    finally:
-        call("umount", "-l", disk.place)
 
 
 @dataclass
@@ -108,7 +52,6 @@ class Bench:
     cuts: int = 0
     left_to_do: int = 0
     at: Counter[str] = field(default_factory=Counter)
-    plan_id: str = ""
 
     @property
     def home(self) -> Path:
@@ -120,7 +63,6 @@ class Bench:
             if path.is_dir():
                 shutil.rmtree(path)
         write_tree(self.home, before)
-        self.plan_id = plan(self.home).plan_id
         if self.command == "restore":
             self.run("recover")
         os.sync()
@@ -132,7 +74,7 @@ class Bench:
         assert done.returncode == 0, done.stderr
 
     def words(self, command: str) -> list[str]:
-        which = ["--plan", self.plan_id] if command == "restore" else []
+        which = ["--all"] if command == "restore" else []
         return [sys.executable, "-m", "cli.main", *COMMANDS[command], *which, str(self.home)]
 
     def traced(self, *inject: str) -> subprocess.Popen[bytes]:
@@ -238,13 +180,25 @@ def cut(kind: str, command: str, count: int, seed: int, directory: Path) -> Benc
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=100, help="cuts for each kind of file system and command")
+    parser.add_argument("--forked", type=int, help="cuts for each kind of file system and kind of work, much faster")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", action="append", choices=sorted(KINDS))
     arguments = parser.parse_args()
     for kind in arguments.kind or KINDS:
         if reason := missing(kind):
             sys.exit(f"{kind}: {reason}")
-        for command in COMMANDS:
+        for command in CUTTERS:
+            many = arguments.count * 10 if arguments.forked is None else arguments.forked
+            began = time.monotonic()
+            with tempfile.TemporaryDirectory() as directory:
+                cutter = cut_forked(kind, command, many, arguments.seed, Path(directory))
+            print(
+                f"{kind}, {command} in a process of ours: {cutter.cuts} cuts ({cutter.at_end} behind the end), "
+                f"{cutter.left_to_do} left something to do, 0 lost a byte; {time.monotonic() - began:.0f} s, "
+                f"seed {arguments.seed} {dict(cutter.seen) or ''}",
+                flush=True,
+            )
+        for command in COMMANDS if arguments.count else ():
             began = time.monotonic()
             with tempfile.TemporaryDirectory() as directory:
                 bench = cut(kind, command, arguments.count, arguments.seed, Path(directory))

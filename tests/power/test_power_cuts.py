@@ -1,4 +1,4 @@
-"""Real power cuts in the middle of `logmend recover` and `logmend quarantine restore`: nothing is lost."""
+"""Real power cuts under `logmend recover`, `logmend quarantine restore` and the log engine: nothing is lost."""
 
 from __future__ import annotations
 
@@ -6,10 +6,25 @@ import os
 from pathlib import Path
 
 import pytest
-from power.powercut import COMMANDS, KINDS, cut, missing
+from power.disk import KINDS, missing
+from power.forked import CUTTERS, cut_forked
+from power.powercut import COMMANDS, cut
 from support.faults import EVERYTHING, need_mounts
 
+from storage.fs import OsFs, OsWriteFile
+
 CUTS = 100 if EVERYTHING else 5
+FORKED = 1000 if EVERYTHING else 20
+
+
+def need_disks(tmp_path: Path, kind: str) -> None:
+    if reason := missing(kind):
+        if os.environ.get("CI") and os.geteuid() == 0:
+            pytest.fail(f"CI is set and {reason}", pytrace=False)
+        pytest.skip(reason)
+    need_mounts(tmp_path / "probe")
+    if not Path("/dev/loop-control").exists():
+        pytest.skip("there are no loop devices here")
 
 
 @pytest.mark.slow
@@ -19,12 +34,28 @@ CUTS = 100 if EVERYTHING else 5
 def test_a_power_cut_loses_nothing_and_the_next_run_ends_as_an_undisturbed_one(
     tmp_path: Path, kind: str, command: str
 ) -> None:
-    if reason := missing(kind):
-        if os.environ.get("CI") and os.geteuid() == 0:
-            pytest.fail(f"CI is set and {reason}", pytrace=False)
-        pytest.skip(reason)
-    need_mounts(tmp_path / "probe")
-    if not Path("/dev/loop-control").exists():
-        pytest.skip("there are no loop devices here")
+    need_disks(tmp_path, kind)
     bench = cut(kind, command, CUTS, 0, tmp_path)
     assert bench.cuts == CUTS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600 if EVERYTHING else 300)
+@pytest.mark.parametrize("work", sorted(CUTTERS))
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_power_cut_under_code_of_ours_takes_nothing_that_was_flushed(tmp_path: Path, kind: str, work: str) -> None:
+    need_disks(tmp_path, kind)
+    cutter = cut_forked(kind, work, FORKED, 0, tmp_path)
+    assert (cutter.cuts, cutter.left_to_do > 0) == (FORKED, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("owner", "name"), [(OsWriteFile, "sync"), (OsFs, "sync_file")])
+def test_cuts_find_an_engine_that_does_not_sync(
+    tmp_path: Path, owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proof that they bite: a planted bug is found."""
+    need_disks(tmp_path, "ext4")
+    monkeypatch.setattr(owner, name, lambda *_: None)
+    with pytest.raises(AssertionError, match="cut"):
+        cut_forked("ext4", "engine" if name == "sync" else "recover", 150, 0, tmp_path)
