@@ -24,6 +24,7 @@ from daemon.schedule import Schedule
 from daemon.topics import Topic, Topics
 from storage.errors import DiskFull, EnvironmentFault, LogmendError
 from storage.fs import Fs
+from storage.inheriting_fs import InheritingFs
 from storage.log import Log
 from storage.log_types import Appended, Fetched, Isolation, Truncated
 from storage.producers import Origin
@@ -50,6 +51,7 @@ class LogManager:
         brokers or a partition that lies in two, and `CorruptData` for the list of topics and for `meta.properties`.
         """
         options = options or ManagerOptions()
+        fs = InheritingFs(fs, paths)
         log_dirs = open_log_dirs(fs, paths, options, now_ms)
         manager = cls(fs, log_dirs, options, now_ms)
         try:
