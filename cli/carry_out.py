@@ -112,6 +112,8 @@ def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order],
             outcomes[target] = _looked_again(outcomes[target], again)
         for order in locked:
             outcomes[order.target] = _handed_over(fs, work, order, outcomes[order.target], keeping)
+    if show is not None:
+        show("; ".join(f"{printable(each.path)}: {_ENDS.get(each.status, 'failed')}" for each in outcomes.values()))
     return [outcomes[order.target] for order in orders]
 
 
