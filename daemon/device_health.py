@@ -20,6 +20,13 @@ class DeviceHealth:
         self._sick: set[int] = set()
         self._turn = threading.Lock()
 
+    def adjust(self, errors: int, seconds: float) -> None:
+        """Count with other limits from now on."""
+        with self._turn:
+            if errors != self._errors:
+                self._seen = {device: deque(seen, maxlen=errors) for device, seen in self._seen.items()}
+            self._errors, self._seconds = errors, seconds
+
     def note(self, device: int, file: str) -> bool:
         """Count a bad file; return whether that made the device sick just now."""
         now = self._clock.monotonic()

@@ -15,6 +15,7 @@ import errno
 import mmap
 import os
 import stat as stat_bits
+import struct
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import Final, NamedTuple, Self
@@ -28,6 +29,7 @@ BLOCK: Final = 4096
 CHUNK: Final = 1 << 20
 _SAFE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOG: Final = FileRole.LOG.value
+_ENTRY: Final = struct.Struct(">ii")
 _DIGITS: Final = 20
 _PRESSURE: Final = "/proc/pressure/io"
 
@@ -186,6 +188,32 @@ class Disk:
             raise read_fault("listing", directory, error) from error
         return sorted(int(name[:-4]) for name in names if _is_log(name))
 
+    def floor_position(self, path: PurePath, relative: int) -> int:
+        """Return the position of the last entry at or below a relative offset in an `.index`, 0 without one.
+
+        A few entries are read, by the ordinary way; a preallocated rest counts for nothing. Nothing is checked: what
+        it leads to has to be. Raises nothing: without an index the beginning is a place as good.
+        """
+        try:
+            descriptor = os.open(path, _SAFE)
+        except OSError:
+            return 0
+        try:
+            low, high, position = 0, os.fstat(descriptor).st_size // _ENTRY.size, 0
+            while low < high:
+                middle = (low + high) // 2
+                entry = os.pread(descriptor, _ENTRY.size, middle * _ENTRY.size)
+                found, place = _ENTRY.unpack(entry) if len(entry) == _ENTRY.size else (0, 0)
+                if (found, place) != (0, 0) and found <= relative:
+                    low, position = middle + 1, place
+                else:
+                    high = middle
+            return max(position, 0)
+        except OSError:
+            return 0
+        finally:
+            os.close(descriptor)
+
     def listed(self, directory: PurePath) -> Listed:
         """List a partition directory; only its logs and what is ours are asked for their stats."""
         logs: dict[int, LogStat] = {}
@@ -234,3 +262,8 @@ def read_pressure() -> float | None:
         return float(fields["avg10"])
     except (OSError, ValueError, KeyError, IndexError):
         return None
+
+
+def draw_fraction() -> float:
+    """Return a random number from 0 up to below 1."""
+    return int.from_bytes(os.urandom(6), "big") / (1 << 48)

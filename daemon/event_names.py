@@ -76,6 +76,7 @@ EVENTS: Final[dict[str, EventKind]] = {
     "plan_stored": EventKind(
         "info", "a plan lies ready for when the broker stops", ("log_dir", "plan_id", "path", "command")
     ),
+    "plan_not_stored": EventKind("warning", "a plan could not be made or written down", ("log_dir", "path", "reason")),
     "plan_stale": EventKind("warning", "files changed since a plan was made", ("log_dir", "plan_id", "path", "reason")),
     "tail_torn": EventKind("info", "bytes that were never flushed are cut", (*_PARTITION, "path", "position", "size")),
     "log_truncated": EventKind("warning", "a log was cut", (*_PARTITION, "plan_id", "path", "position", "size")),
@@ -101,6 +102,9 @@ EVENTS: Final[dict[str, EventKind]] = {
         "warning",
         "a second read, past the page cache, was sound where the first was not",
         (*_PARTITION, "path", "position"),
+    ),
+    "watch_degraded": EventKind(
+        "warning", "no events come from a directory; changes are found by looking", ("log_dir", "reason")
     ),
     # findings
     "finding_opened": EventKind("error", "something is wrong with a log directory", _FINDING),

@@ -238,6 +238,16 @@ class Page:
         rows = self.ledger.read("SELECT MIN(base) FROM segments WHERE partition = ? AND base > ?", partition_id, base)
         return rows[0][0] if rows else None
 
+    def neighbours(self, partition_id: int, base: int) -> list[int]:
+        """Return the bases of the segments before and behind one."""
+        rows = self.ledger.read(
+            "SELECT MAX(base) FROM segments WHERE partition = ?1 AND base < ?2 "
+            "UNION SELECT MIN(base) FROM segments WHERE partition = ?1 AND base > ?2",
+            partition_id,
+            base,
+        )
+        return [row[0] for row in rows if row[0] is not None]
+
     def set_verified(self, row: SegmentRow, stat: LogStat, verdict: str, source: str, now_ms: int, due_ms: int) -> None:
         """Note the outcome of a verification, which ends a suspicion."""
         self.ledger.write(

@@ -45,6 +45,10 @@ class Pace:
         self._pressure_now = 0.0
         self._pressure_at: float | None = None
 
+    def adjust(self, options: ScrubOptions) -> None:
+        """Go on with other options."""
+        self._options, self._cycle_ms = options, int(options.cycle_seconds * 1000)
+
     # ---- due times
 
     def first_due_ms(self) -> int:

@@ -186,7 +186,7 @@ class FlushedScan:
         read = scan.valid_size - before
         self._piece = self._piece * 2 if is_cut and read <= 0 else PIECE
         seen.from_device = self._disk.is_from_device(self._file)
-        if self.reaches_point:  # whatever it stopped at lies behind the point
+        if self._reached:  # whatever it stopped at lies behind the point
             seen.stop = Stop.END
             return max(read, 0), True
         if not scan.blamed_earlier:
