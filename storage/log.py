@@ -262,7 +262,7 @@ class Log(ReadableLog):
         unusable from then on.
         """
         self._usable()
-        target = self.log_end if up_to is None else up_to
+        target = self.log_end if up_to is None else min(up_to, self.log_end)
         if target > self.recovery_point or self._rolled:
             self._flush(target, target)
         return self.recovery_point

@@ -55,6 +55,19 @@ def test_segments_roll_by_message_time_and_the_append_says_so() -> None:
     assert add(log, base_timestamp=TS + 1001).rolled == (2,)
 
 
+def test_no_flush_takes_the_recovery_point_beyond_the_log_end() -> None:
+    """A roll that is waiting to be flushed up to, and a truncation below it: what is appended then is not flushed."""
+    log = opened(fs := disk())
+    add(log, 3)
+    rolled = log.roll(NOW).base_offset
+    log.truncate_to(Offset(0), NOW)
+    assert log.flush(rolled) == log.recovery_point == 0
+    add(log, 2)
+    assert log.flush() == 2
+    sizes = {len(left.to_fs(fs).contents(str(PLACE))[f"{0:020d}.log"]) for left in fs.crash_states()}
+    assert sizes == {log.segments.active.size}, "what was flushed may be lost"
+
+
 def test_the_recovery_point_moves_only_behind_a_flush() -> None:
     log = opened(disk())
     add(log, 5)
