@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import islice
 from operator import lt
+from struct import Struct
 from typing import Final, NamedTuple
 
 from storage.errors import IndexCorrupt
@@ -34,6 +35,8 @@ SHORT_BYTES: Final = 16 << 20
 """A log may go on this far behind its last index entry: followers add one entry for a whole fetch."""
 
 _NO_TIMESTAMP: Final = -1
+_RELATIVE: Final = Struct(">i")
+_TIMESTAMP: Final = Struct(">q")
 
 
 class OffsetEntry(NamedTuple):
@@ -109,7 +112,13 @@ def encode_time_index(entries: Iterable[TimeEntry], base_offset: Offset) -> byte
 def look_up_offset(data: Data, base_offset: Offset, target: Offset) -> OffsetEntry:
     """Return the last entry with an offset up to `target`; without one, the beginning of the segment."""
     relative = target - base_offset
-    count = bisect_right(range(len(data) // OFFSET_ENTRY.size), relative, key=lambda i: _offset_at(data, i)[0])
+    count, high, unpack = 0, len(data) // OFFSET_ENTRY.size, _RELATIVE.unpack_from
+    while count < high:  # what `bisect` does, in half the time that it takes with a key
+        middle = (count + high) >> 1
+        if relative < unpack(data, middle << 3)[0]:
+            high = middle
+        else:
+            count = middle + 1
     if count == 0:
         return OffsetEntry(base_offset, Position(0))
     found, position = _offset_at(data, count - 1)
@@ -118,8 +127,13 @@ def look_up_offset(data: Data, base_offset: Offset, target: Offset) -> OffsetEnt
 
 def look_up_timestamp(data: Data, base_offset: Offset, target: TimestampMs) -> TimeEntry:
     """Return the last entry with a timestamp up to `target`; without one, (-1, base offset) as Kafka has it."""
-    wanted: int = target
-    count = bisect_right(range(len(data) // TIME_ENTRY.size), wanted, key=lambda i: _time_at(data, i)[0])
+    count, high, unpack = 0, len(data) // TIME_ENTRY.size, _TIMESTAMP.unpack_from
+    while count < high:
+        middle = (count + high) >> 1
+        if target < unpack(data, middle * 12)[0]:
+            high = middle
+        else:
+            count = middle + 1
     if count == 0:
         return TimeEntry(TimestampMs(_NO_TIMESTAMP), base_offset)
     timestamp, relative = _time_at(data, count - 1)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from storage.batch import HEADER_V2, TimestampType, parse_header
 from storage.log_types import Fetched, TimestampOffset
 from storage.record import records_of
+from storage.scan import walk_records
 from storage.segment import LogSegment
 from storage.segment_list import SegmentList
 from storage.segment_walk import BatchPlace, walk_places
@@ -52,12 +54,9 @@ def fetch(
 
     A batch that reaches over `bound` is not part of it. `end` is the log end.
     """
-    nothing = Fetched(aborted=() if with_aborted else None)
-    if start >= (end if bound is None else bound):
-        return nothing
-    found = locate(segments, start)
+    found = locate(segments, start) if start < (end if bound is None else bound) else None
     if found is None:
-        return nothing
+        return Fetched(aborted=() if with_aborted else None)
     segment, batch = found
     limit = _limit(segments, segment, bound if bound is not None and bound < end else None)
     wanted = max(max_bytes, batch.size) if min_one else max_bytes
@@ -132,10 +131,38 @@ def _search(segment: LogSegment, timestamp: int, log_start: Offset) -> Timestamp
     for batch in walk_places(segment.reader(), start, segment.size):
         if batch.max_timestamp < timestamp:
             continue
-        for record in records_of(_load(segment, batch)):
+        data = _load(segment, batch)
+        found = _bisect(data, timestamp) if batch.base_offset >= log_start else None
+        if found is not None:
+            return found
+        for record in records_of(data):
             if record.timestamp >= timestamp and record.offset >= log_start:
                 return TimestampOffset(TimestampMs(record.timestamp), Offset(record.offset))
     return None
+
+
+def _bisect(data: memoryview, timestamp: int) -> TimestampOffset | None:
+    """Return the first record from `timestamp` on of a plain batch, None if only decoding can tell.
+
+    The largest timestamp of the first so many records never falls, and the kernel finds it without an object for each.
+    """
+    header = parse_header(data)
+    is_plain = header.magic == 2 and not header.codec and header.timestamp_type is TimestampType.CREATE
+    if timestamp < 0 or not is_plain or len(data) < header.size or header.record_count < 1:
+        return None
+    payload, base = data[HEADER_V2.size : header.size], header.base_timestamp
+    low, high = 0, header.record_count - 1
+    while low < high:
+        middle = (low + high) >> 1
+        if walk_records(payload, middle + 1, base_timestamp=base).most < timestamp:
+            low = middle + 1
+        else:
+            high = middle
+    walked = walk_records(payload, low + 1, base_timestamp=base)
+    if walked.count <= low or walked.most < timestamp or not walked.is_dense:
+        return None
+    # All before it are older, so the largest one is its own.
+    return TimestampOffset(TimestampMs(walked.most), Offset(header.base_offset + low))
 
 
 def _find_largest(segments: SegmentList) -> TimestampOffset | None:

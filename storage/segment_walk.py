@@ -18,6 +18,7 @@ from storage.units import Offset
 _PIECE_BYTES: Final = 8 << 10
 _PREFIX: Final = struct.Struct(">qi4xb")  # base offset, size field, magic
 _V2: Final = struct.Struct(">23xi8xq")  # last offset delta, max timestamp
+_WHOLE: Final = struct.Struct(">qi4xb6xi")  # base offset, size field, magic, last offset delta
 _V1_TIMESTAMP: Final = struct.Struct(">18xq")
 _LEAST: Final = 14
 _LEAST_V2: Final = HEADER_V2.size - LOG_OVERHEAD
@@ -76,6 +77,17 @@ def _place(header: memoryview, position: int, end: int) -> BatchPlace | None:
 
 def first_batch_reaching(file: ReadFile, start: int, end: int, offset: Offset) -> BatchPlace | None:
     """Return the first batch from position `start` on whose last offset is `offset` or more, None if there is none."""
+    piece = memoryview(bytearray(min(_PIECE_BYTES, max(end - start, 0))))
+    filled = file.read_into(start, piece)
+    at = 0
+    while filled - at >= HEADER_V2.size:  # as long as nothing is odd, without an object for each batch that is passed
+        base, size, magic, delta = _WHOLE.unpack_from(piece, at)
+        if magic != 2 or size < _LEAST_V2:
+            break
+        if base + delta >= offset:
+            return _place(piece[at:], start + at, end)
+        at += size + LOG_OVERHEAD
+    start += at
     for place in walk_places(file, start, end):
         if place.last_offset >= offset:
             return place
