@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import itertools
 import os
 import socket
 import stat
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.http_asking import Asker, ask, dial, following, raw, serving, unix
-from support.service_states import NASTY, STATES, cell, hostile, log_dir, recovering, service, sound
+from support.service_states import NASTY, cell, cells, hostile, log_dir, recovering, service, sound
 
 from daemon.events import EventLog
 from daemon.http import HttpServer, ListenRefused
@@ -286,13 +286,11 @@ def _next_change(stream: Iterator[tuple[str, dict[str, object]]]) -> tuple[str, 
 
 def test_a_stalled_reader_of_events_costs_nobody_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daemon.http._STALLED_SECONDS", 0.3)
-    ticks = iter(range(1, 1 << 30))
+    states = itertools.cycle([service(log_dir(partitions=cells(2000, seed))) for seed in (1, 2)])
 
     def moving() -> ServiceStatus:
-        return replace(STATES["large"](), now_ms=next(ticks))
+        return next(states)  # every cell has changed: frames soon fill whatever the system buffers
 
-    large = STATES["large"]()
-    monkeypatch.setitem(STATES, "large", lambda: large)
     with serving(PORT, moving) as made, dial(made) as stalled:
         stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stalled.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -302,11 +300,6 @@ def test_a_stalled_reader_of_events_costs_nobody_anything(monkeypatch: pytest.Mo
         while made._streams and time.monotonic() < deadline:
             assert ask(made, "/healthz").status == 200, "the others are served meanwhile"
         assert made._streams == 0, "it was cut off"
-        received = 0
-        with contextlib.suppress(ConnectionResetError):
-            while part := stalled.recv(65536):  # what lay in the kernel's buffers, and then the end
-                received += len(part)
-        assert received < 8 << 20
 
 
 def test_too_many_readers_of_events_are_asked_to_come_back(server: HttpServer) -> None:
