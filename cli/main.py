@@ -25,10 +25,13 @@ COMMANDS: Final = {
     "apply": ("cli.apply", "do exactly what a plan file says, or refuse"),
     "quarantine": ("cli.quarantine", "list, show, put back or let go of what was cut and set aside"),
     "dump": ("cli.dump", "print what is in a file of a log directory"),
+    "run": ("cli.run", "guard the log directories of brokers, run those of your own: the service"),
     "topics": ("cli.topics", "make, list, describe, alter or delete topics"),
     "append": ("cli.append", "append records from standard input to a topic"),
     "read": ("cli.read", "print the records of a topic"),
     "explain": ("cli.explain", "say why segments stay, what compaction waits for, which transactions are open"),
+    "status": ("cli.status", "show how the service is, what it found and what to do"),
+    "scrub": ("cli.scrub", "have the service read everything now, pause, or go on"),
     "config": ("cli.config", "show the settings and where each came from"),
 }
 _GARBAGE_THRESHOLD: Final = 20_000
