@@ -67,6 +67,7 @@ class Promises:
         names = {topic.name for topic in manager.topics.all()}
         for name, is_there in self.there.items():
             assert is_there is None or (name in names) is is_there, f"topic {name} is {'not ' * is_there}there"
+            assert not is_there or manager.topics.get(name).settings == SETTINGS, f"the settings of {name}"
         if P0.topic not in names:
             return
         log = manager.log(P0)
@@ -276,13 +277,18 @@ def watched(fs: MemoryFs, look: Callable[[MemoryFs], None]) -> Iterator[None]:
     look(fs)
 
 
-def run(names: Sequence[str], look: Callable[[MemoryFs, Promises], None], start: MemoryFs) -> int:
+def run(
+    names: Sequence[str],
+    look: Callable[[MemoryFs, Promises], None],
+    start: MemoryFs,
+    wrap: Callable[[Fs], Any] | None = None,
+) -> int:
     """Run the steps; before each effect of the last one, and behind it, let `look` see machine and promises.
 
-    Returns the number of effects of the last step.
+    With `wrap` what is run sees the file system through that. Returns the number of effects of the last step.
     """
     fs = copy.deepcopy(start)
-    machine = Machine(fs, promises_of_begun(), written=3)
+    machine = Machine(fs if wrap is None else wrap(fs), promises_of_begun(), written=3)
     machine.open()
     for name in names[:-1]:
         STEPS[name](machine)
