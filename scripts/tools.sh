@@ -2,9 +2,9 @@
 # Makes sure of the programs that `make` needs beyond Debian's python3; installs what is missing where that is allowed
 # (root on Debian or Ubuntu), else says what to install.
 # usage: tools.sh venv                 python3 can make virtual environments; called by every target
-#        tools.sh test                 a C compiler with Python's headers, JDK 17 and Maven, strace and mkfs.xfs: without
-#                                      them the tests of the C kernel, of real Kafka and of real faults are skipped;
-#                                      all but the first fail where CI is set
+#        tools.sh test                 a C compiler with Python's headers, JDK 17 and Maven, strace and mkfs.xfs, Chromium and
+#                                      promtool: without them the tests of the C kernel, of real Kafka, of real faults,
+#                                      of the page and of the alerts are skipped; all but the first fail where CI is set
 set -euo pipefail
 python=${PYTHON:-python3}
 
@@ -48,6 +48,8 @@ case ${1:-} in
     has setpriv && has losetup || packages+=(util-linux mount)
     has mkfs.ext4 || packages+=(e2fsprogs)
     has mkfs.xfs || packages+=(xfsprogs)
+    has chromium || has chromium-browser || has google-chrome || packages+=(chromium)
+    has promtool || packages+=(prometheus)
     if [ ${#packages[@]} -gt 0 ] && ! install "${packages[@]}"; then
       echo "going on without them" >&2
     fi
