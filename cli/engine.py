@@ -70,6 +70,7 @@ def opened(arguments: argparse.Namespace, console: Console, environment: Mapping
     paths = paths_of(OsFs(), settings)
     options = ManagerOptions(
         defaults=defaults_of(arguments),
+        knows_broker=bool(getattr(arguments, "server_properties", None)),
         recovery=options_of(settings),
         jobs=settings.jobs,
         version=version(),

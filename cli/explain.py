@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     """Explain one partition, or one segment of it."""
     fs = ReadOnlyFs(OsFs())
     directory, base = _find(fs, arguments, environment)
-    found = explain(fs, directory, defaults_of(arguments), now_ms())
+    found = explain(fs, directory, defaults_of(arguments), now_ms(), _log_dirs(arguments, environment))
     holes = list(find_holes(fs, directory)) if arguments.holes else None
     if base is not None:
         stories = [s for s in found.segments if s.verdict.segment.base_offset == base]
@@ -75,6 +75,14 @@ def _places(arguments: argparse.Namespace, environment: Mapping[str, str]) -> li
         return [named]
     settings = settings_of(arguments, environment)
     return [*(absolute(log_dir) / arguments.target for log_dir in settings.log_dirs), named]
+
+
+def _log_dirs(arguments: argparse.Namespace, environment: Mapping[str, str]) -> list[PurePath]:
+    """Return the log directories that were named, none where a broker's file names none: the target tells its own."""
+    try:
+        return [absolute(log_dir) for log_dir in settings_of(arguments, environment).log_dirs]
+    except ConfigInvalid:
+        return []
 
 
 def _ensure_partition(directory: PurePath) -> None:

@@ -134,6 +134,7 @@ def _manager_options(read: Read, flags: Mapping[str, Any], environment: Mapping[
     _, properties = broker_file(flags, environment, document, path)
     return ManagerOptions(
         defaults=LogConfig.of_broker(properties) if properties else LogConfig(),
+        knows_broker=bool(properties),
         recovery=options_of(read.settings),
         jobs=read.settings.jobs,
         version=version(),

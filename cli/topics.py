@@ -16,6 +16,8 @@ from recovery.report import count, document
 from storage.errors import ConfigInvalid, ExitStatus, printable
 from storage.units import INT32_MAX, TopicPartition
 
+_UNTIL = "until `alter` says how, or --server-properties the broker's defaults"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the commands below `topics`."""
@@ -103,7 +105,9 @@ def _document(manager: LogManager, topic: Topic) -> dict[str, Any]:
         "topic": topic.name,
         "topic_id": None if topic.topic_id is None else encode_uuid(topic.topic_id),
         "settings": dict(sorted(topic.settings.items())),
+        "broker_settings": dict(sorted(topic.of_broker.items())),
         "is_listed": topic.entry is not None,
+        "is_settled": topic.is_settled,
         "partitions": [_partition(manager, topic, number) for number in range(topic.partitions)],
     }
 
@@ -130,9 +134,10 @@ def _line(told: dict[str, Any]) -> str:
 
 def _text(told: dict[str, Any], console: Console) -> str:
     head = console.style(f"{printable(told['topic'])}", "title")
-    settings = ", ".join(f"{name}={printable(value)}" for name, value in told["settings"].items())
-    unlisted = "" if told["is_listed"] else "; not made here: nothing is deleted or compacted until `alter` says how"
-    lines = [f"{head}  id {told['topic_id'] or 'unknown'}  {settings or 'default settings'}{unlisted}"]
+    both = {**told["broker_settings"], **told["settings"]}
+    settings = ", ".join(f"{name}={printable(value)}" for name, value in sorted(both.items()))
+    unsettled = "" if told["is_settled"] else f"; not made here: nothing is deleted or compacted {_UNTIL}"
+    lines = [f"{head}  id {told['topic_id'] or 'unknown'}  {settings or 'default settings'}{unsettled}"]
     for each in told["partitions"]:
         if each["offline"]:
             lines.append(f"  {each['partition']}  offline")

@@ -1,13 +1,13 @@
 """Why a partition is as it is: from its files alone, without a lock and without changing anything.
 
 Which segments stay and by which numbers, what compaction would do, epochs, producers, open transactions, holes. The
-settings are those in our list of topics; for a topic that is not in it, the defaults that were given.
+settings are those in our list of topics, and in a broker's metadata log; what neither has is as in the given defaults.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, NamedTuple
@@ -15,8 +15,10 @@ from typing import Final, NamedTuple
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS
 from checkpoint.leader_epoch import EpochStart, read_epochs
 from checkpoint.offsets import CLEANER_OFFSETS, HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
+from daemon.broker_settings import read_broker_settings
 from daemon.catalog import read_catalog
 from daemon.partition import dirty_segments, retained_segments
+from daemon.partitions import read_topic_id
 from daemon.view import LogView
 from storage.cleanable import Cleanable, LogState, assess
 from storage.config import LogConfig
@@ -74,11 +76,16 @@ class Explanation:
     last_stable_offset: Offset
 
 
-def explain(fs: ReadFs, directory: PurePath, defaults: LogConfig, now_ms: int) -> Explanation:
-    """Return the explanation of the partition in `directory`. Raises `CorruptData` and `ReadFault`."""
+def explain(
+    fs: ReadFs, directory: PurePath, defaults: LogConfig, now_ms: int, log_dirs: Sequence[PurePath] = ()
+) -> Explanation:
+    """Return the explanation of the partition in `directory`; one of `log_dirs`, or its own, may have the metadata log.
+
+    Raises `CorruptData` and `ReadFault`.
+    """
     partition = parse_directory_name(directory.name).partition
     log_dir = directory.parent
-    config, is_listed = _config_of(fs, log_dir, partition, defaults)
+    config, is_listed = _config_of(fs, directory, defaults, dict.fromkeys([log_dir, *log_dirs]))
     with contextlib.closing(LogView(fs, directory)) as view:
         watermark = _entry(fs, log_dir, HIGH_WATERMARKS, partition)
         # Without a checkpoint a leader takes everything for replicated, as this engine and single brokers do.
@@ -108,9 +115,19 @@ def _epochs_of(fs: ReadFs, directory: PurePath) -> tuple[EpochStart, ...]:
         return ()
 
 
-def _config_of(fs: ReadFs, log_dir: PurePath, partition: TopicPartition, defaults: LogConfig) -> tuple[LogConfig, bool]:
-    entry = read_catalog(fs, log_dir).get(partition.topic)
-    return (defaults, False) if entry is None else (LogConfig.from_properties(entry.config, defaults), True)
+def _config_of(
+    fs: ReadFs, directory: PurePath, defaults: LogConfig, log_dirs: Iterable[PurePath]
+) -> tuple[LogConfig, bool]:
+    """Return the settings in force, and whether anybody has said what those of the topic are."""
+    topic = parse_directory_name(directory.name).partition.topic
+    entry = read_catalog(fs, directory.parent).get(topic)
+    broker = read_broker_settings(fs, log_dirs, defaults)
+    of_broker = None if broker is None else broker.of(topic, read_topic_id(fs, directory))
+    settings = {**(of_broker or {}), **({} if entry is None else entry.config)}
+    return (
+        LogConfig.from_properties(settings, defaults if broker is None else broker.defaults),
+        entry is not None or of_broker is not None,
+    )
 
 
 def _entry(fs: ReadFs, log_dir: PurePath, name: str, partition: TopicPartition) -> Offset | None:

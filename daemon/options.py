@@ -41,6 +41,8 @@ class ManagerOptions:
     """
 
     defaults: LogConfig = field(default_factory=LogConfig)
+    knows_broker: bool = False
+    """`defaults` are those of the broker whose log directories these are: what it deleted, we may delete."""
     intervals: Intervals = field(default_factory=Intervals)
     recovery: PlanOptions = field(default_factory=PlanOptions)
     reporter: Reporter = field(default_factory=SilentReporter)

@@ -1,8 +1,9 @@
 """The topics of the open log directories: made, listed, altered and deleted.
 
 A change is written to the list of every log directory before the directories follow, so that the next opening finishes
-what a crash interrupts. Topics that are on disk but not in the list, a broker's, are served with the default settings;
-nothing of theirs is deleted or compacted by these, since nobody has said so.
+what a crash interrupts. Topics that are on disk but not in the list are a broker's. Their settings are those in its
+metadata log, where that can be read, and what the list says of them counts before. Unless both these and the broker's
+own defaults are known, nothing of theirs is deleted or compacted, since nobody has said so.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+from daemon.broker_settings import BrokerSettings, read_broker_settings
 from daemon.catalog import Catalog, TopicEntry, merge, read_catalog, write_catalog
 from daemon.log_dir import LogDir
 from daemon.options import ManagerOptions
@@ -29,7 +31,8 @@ from storage.units import TopicPartition
 class Topic:
     """A topic: its id (None: its directories do not tell), settings as given, and where its partitions are.
 
-    `partitions` is the number it was given, or by what is there. `config` are all settings in force.
+    `partitions` is the number it was given, or by what is there. `config` are all settings in force; `is_settled`: by
+    them records may be deleted and compacted.
     """
 
     name: str
@@ -37,6 +40,9 @@ class Topic:
     partitions: int
     config: LogConfig
     entry: TopicEntry | None = None
+    of_broker: Mapping[str, str] = field(default_factory=dict)
+    """What a broker has set for it."""
+    is_settled: bool = True
     places: dict[int, PurePath] = field(default_factory=dict)
     """Of the partitions that are there."""
 
@@ -59,6 +65,7 @@ class Topics:
         self._fs, self._log_dirs, self._options, self._fenced = fs, log_dirs, options, fenced
         self._topics: dict[str, Topic] = {}
         self._entries: Catalog = {}
+        self._broker: BrokerSettings | None = None
 
     def get(self, name: str) -> Topic:
         """Return a topic; raises `UnknownTopic`."""
@@ -94,6 +101,9 @@ class Topics:
             raise bad[0]
         for entry in self._entries.values():
             self._config(entry.config)
+        self._broker = read_broker_settings(
+            self._fs, [log_dir.path for log_dir in self._online()], self._options.defaults
+        )
 
     def load(self, now_ms: int) -> None:
         """Finish what a crash interrupted, and open every partition. Raises `CorruptData` where no recovery looked."""
@@ -165,15 +175,25 @@ class Topics:
         entry = self._entry_for(name.topic, topic_id)
         topic = self._topics.get(name.topic)
         if topic is None:
-            config = self._config({} if entry is None else entry.config)
-            topic = Topic(name.topic, topic_id, 0 if entry is None else entry.partitions, config, entry)
+            topic = self._found(name.topic, topic_id, entry)
             self._topics[name.topic] = topic
-        log_dir.open_partition(directory.name, topic.config, now_ms, has_settings=topic.entry is not None)
+        log_dir.open_partition(directory.name, topic.config, now_ms, has_settings=topic.is_settled)
         topic.places[name.partition] = log_dir.path
         topic.partitions = max(topic.partitions, name.partition + 1)
 
-    def _config(self, settings: Mapping[str, str]) -> LogConfig:
-        return LogConfig.from_properties(settings, self._options.defaults)
+    def _found(self, name: str, topic_id: bytes | None, entry: TopicEntry | None) -> Topic:
+        """Return a topic that is on disk."""
+        of_broker = None if self._broker is None else self._broker.of(name, topic_id)
+        settings = {} if entry is None else entry.config
+        return Topic(
+            name, topic_id, 0 if entry is None else entry.partitions, self._config(settings, of_broker), entry,
+            of_broker or {}, entry is not None or (of_broker is not None and self._options.knows_broker),
+        )  # fmt: skip
+
+    def _config(self, settings: Mapping[str, str], of_broker: Mapping[str, str] | None = None) -> LogConfig:
+        """Return the settings in force: ours, then those of a broker's topic, then the defaults."""
+        defaults = self._options.defaults if self._broker is None else self._broker.defaults
+        return LogConfig.from_properties({**(of_broker or {}), **settings}, defaults)
 
     # ---- changing
 
@@ -245,11 +265,11 @@ class Topics:
         if partitions is not None and partitions <= topic.partitions:
             raise ConfigInvalid(f"topic {name} has {topic.partitions} partitions; their number can only grow")
         wanted = {key: value for key, value in {**topic.settings, **(settings or {})}.items() if key not in {*unset}}
-        config = self._config(wanted)
+        config = self._config(wanted, topic.of_broker)
         entry = topic.entry or TopicEntry(name, topic.topic_id or self._options.draw_id(), topic.partitions)
         entry = entry.changed(config=wanted)
         self._write_lists([entry])
-        topic.entry, topic.config = entry, config
+        topic.entry, topic.config, topic.is_settled = entry, config, True
         for log_dir in self._online():
             for partition in log_dir:
                 if partition.name.topic == name:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from storage.errors import ConfigInvalid, printable
 from storage.numerals import parse_int32, parse_int64
@@ -198,10 +198,11 @@ class LogConfig:
         return _checked(replace(defaults or cls(), **changes))
 
     @classmethod
-    def of_broker(cls, properties: Mapping[str, str]) -> Self:
+    def of_broker(cls, properties: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
         """Return the defaults that a broker with these `server.properties` has; what is not about logs is skipped.
 
-        Raises `ConfigInvalid` as `from_properties` does, naming the broker's property.
+        What they do not set is as in `defaults`, Kafka's own if there are none. Raises `ConfigInvalid` as
+        `from_properties` does, naming the broker's property.
         """
         changes: dict[str, object] = {}
         for attribute, known in _BY_NAME.values():
@@ -209,7 +210,7 @@ class LogConfig:
                 if name in properties:
                     changes[attribute] = _broker_value(known, name, str(properties[name]), factor)
                     break
-        return _checked(cls(**changes))  # type: ignore[arg-type]
+        return _checked(replace(defaults or cls(), **changes))  # type: ignore[arg-type]
 
     @property
     def max_segment_bytes(self) -> int:
