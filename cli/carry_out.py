@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cli.advice import next_step
 from cli.console import Console
@@ -23,6 +23,10 @@ from recovery.report import Outcome, command
 from recovery.survey import Planned
 from storage.errors import ConfigInvalid, DiskFull, ExitStatus, FileVanished, LogmendError, NoRoom, printable
 from storage.fs import FileKind, Fs, OsFs, lock_log_dir
+
+if TYPE_CHECKING:
+    from recovery.healing import HealNote
+    from recovery.replica import ReplicaSource
 
 _EXTENSION_SECONDS: Final = 600.0
 """So long a recovery may stand still under systemd, once its own time-out is over."""
@@ -50,6 +54,7 @@ class Order:
     options: PlanOptions
     agrees: Callable[[LogDirPlan], None] = lambda _: None
     keep_points: bool = False
+    sources: tuple[ReplicaSource, ...] = ()
 
 
 def add_hand_over(parser: argparse.ArgumentParser) -> None:
@@ -98,6 +103,7 @@ def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order],
         work = Work(fs, reporter, jobs_each(settings, len(orders)))
         locked = [order for order in orders if _is_locked(fs, locks, order.target, outcomes)]
         made = work.plan_all([(order.target, order.options) for order in locked])
+        notes = {order.target: _healed(fs, work, order, made, keeping) for order in locked if order.sources}
         done = {}
         for order in locked:
             outcomes[order.target] = _carry_out(fs, work, order, made[order.target], keeping)
@@ -111,7 +117,8 @@ def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order],
                 again = work.plan_all([(target, order.options)])[target]  # noqa: PLW2901 (a third look)
             outcomes[target] = _looked_again(outcomes[target], again)
         for order in locked:
-            outcomes[order.target] = _handed_over(fs, work, order, outcomes[order.target], keeping)
+            outcome = replace(outcomes[order.target], healing=notes.get(order.target, ()))
+            outcomes[order.target] = _handed_over(fs, work, order, outcome, keeping)
     if show is not None:
         show("; ".join(f"{printable(each.path)}: {_ENDS.get(each.status, 'failed')}" for each in outcomes.values()))
     return [outcomes[order.target] for order in orders]
@@ -140,6 +147,26 @@ def _is_locked(fs: Fs, locks: contextlib.ExitStack, target: Target, outcomes: di
         outcomes[target] = failure(target.path, error)
         return False
     return True
+
+
+def _healed(fs: Fs, work: Work, order: Order, made: dict[Target, Made], keeping: Keeping) -> tuple[HealNote, ...]:
+    """Fill holes round by round, until nothing is left that can be filled; `made` gets the plan of what remains."""
+    from cli.heal import heal_round  # noqa: PLC0415
+    from recovery.execute import Orders  # noqa: PLC0415
+
+    filled: list[HealNote] = []
+    orders = Orders("", 0, version(), keeping.directory, keeping.discard)
+    while isinstance(planned := made[order.target], Planned):
+        try:
+            done, notes = heal_round(fs, planned.plan, order.sources, orders, work.reporter)
+        except LogmendError as error:
+            made[order.target] = error
+            break
+        filled += [note for note in notes if note.healed] if done else []
+        if not done:
+            return (*filled, *notes)
+        made |= work.plan_all([(order.target, order.options)])
+    return tuple(filled)
 
 
 def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping, later_ms: int = 0) -> Outcome:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from cli.arguments import (
     add_files,
@@ -18,14 +20,18 @@ from cli.arguments import (
     wants_marker,
 )
 from cli.console import Console
+from cli.heal import add_sources, preview, sources_of
 from cli.settings import Settings
 from cli.targets import Target, TargetKind, absolute, with_metadata_dir
 from cli.version import version
 from cli.work import Work, find_targets, jobs_each, look_at_all, reporting, tell
-from recovery.plan import PlanOptions
+from recovery.plan import PlanOptions, to_plain
 from recovery.report import Outcome, command, plan_document, plan_text
 from storage.errors import ConfigInvalid, ExitStatus, WriteFault, printable
 from storage.fs import OsFs, ReadOnlyFs
+
+if TYPE_CHECKING:
+    from recovery.replica import ReplicaSource
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_work(parser)
     parser.add_argument("--accept-loss", action="store_true", help="cut damage in flushed data too, keeping a copy")
     add_marker(parser)
+    add_sources(parser)
     parser.add_argument("--out", metavar="FILE", help="write the plan to FILE, which must not exist yet, for apply")
     add_files(parser)
     add_output(parser, events=True)
@@ -41,15 +48,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Plan and print; return the worst status of the log directories."""
     settings = settings_of(arguments, environment)
-    return show_plan(
-        console,
-        settings,
-        options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments)),
-        arguments.out,
-    )
+    options = options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments))
+    return show_plan(console, settings, options, arguments.out, sources_of(arguments, ()))
 
 
-def show_plan(console: Console, settings: Settings, options: PlanOptions, out: str | None) -> ExitStatus:
+def show_plan(
+    console: Console,
+    settings: Settings,
+    options: PlanOptions,
+    out: str | None,
+    sources: Sequence[ReplicaSource] = (),
+) -> ExitStatus:
     """Print the plan of every log directory, as `recover --dry-run` does too; nothing is locked, nothing changed."""
     fs = ReadOnlyFs(OsFs())
     targets, outcomes = find_targets(fs, require_paths(settings))
@@ -60,10 +69,14 @@ def show_plan(console: Console, settings: Settings, options: PlanOptions, out: s
     options = with_metadata_dir(fs, targets, options)
     with reporting(console, settings) as reporter:
         outcomes = [*look_at_all(Work(fs, reporter, jobs_each(settings, len(targets))), targets, options), *outcomes]
+    if sources:
+        outcomes = [
+            replace(o, healing=preview(fs, o.plan, sources)) if o.plan is not None else o for o in outcomes
+        ]  # fmt: skip
     status = tell(console, outcomes, lambda outcome: plan_text(outcome, console.style))
     planned = [outcome for outcome in outcomes if outcome.plan is not None]
     if console.json:
-        console.document(_document(planned))
+        console.document(_document(planned) | ({"healing": _healing(planned)} if sources else {}))
     if out is not None:
         write_plan(out, planned)
         console.complain(f"plan written; next: {command('apply', out)}")
@@ -79,6 +92,10 @@ def _refuse_inside(targets: Sequence[Target], out: str) -> None:
 
 def _document(planned: Sequence[Outcome]) -> dict[str, object]:
     return plan_document([outcome.plan for outcome in planned if outcome.plan is not None], version())
+
+
+def _healing(planned: Sequence[Outcome]) -> object:
+    return [to_plain(note) for outcome in planned for note in outcome.healing]
 
 
 def write_plan(out: str, planned: Sequence[Outcome]) -> None:

@@ -19,6 +19,7 @@ from cli.arguments import (
 )
 from cli.carry_out import Order, add_hand_over, add_keeping, carry_out_all, keeping_of
 from cli.console import Console
+from cli.heal import add_sources, sources_of
 from cli.plan import refuse_files, refuse_partitions, show_plan
 from cli.targets import with_metadata_dir
 from cli.version import version
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing; 1 if it is not empty")
     parser.add_argument("--accept-loss", action="store_true", help="cut damage in flushed data too, keeping a copy")
     add_keeping(parser)
+    add_sources(parser)
     add_hand_over(parser)
     add_marker(parser)
     add_files(parser)
@@ -46,14 +48,15 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     settings = settings_of(arguments, environment)
     options = options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments))
     if arguments.dry_run:
-        return show_plan(console, settings, options, None)
+        return show_plan(console, settings, options, None, sources_of(arguments, ()))
     fs = OsFs()
     targets, failed = find_targets(fs, require_paths(settings))
     refuse_files(targets, "recover")
     refuse_partitions(targets, "recover")
     options = with_metadata_dir(fs, targets, options)
     keeping = keeping_of(arguments, settings, [target.path for target in targets])
-    orders = [Order(target, options, keep_points=arguments.keep_points) for target in targets]
+    sources = sources_of(arguments, [target.path for target in targets])
+    orders = [Order(target, options, keep_points=arguments.keep_points, sources=sources) for target in targets]
     outcomes = carry_out_all(console, settings, orders, keeping)
     return tell_done(console, "recover", [*outcomes, *failed])
 

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from recovery.manifest import Item, Manifest, encode, kept_name, manifest_name
 from recovery.plan import (
@@ -27,6 +27,7 @@ from recovery.plan import (
     Rename,
     ReplaceFile,
     SetAside,
+    SpliceSegment,
     SplitLog,
     TruncateTo,
 )
@@ -76,12 +77,28 @@ class Executed:
     manifests: list[PurePath] = field(default_factory=list)
 
 
+Healed = Callable[[PurePath, int], Iterable[bytes]]
+"""Gives what a replica has for a piece of a spliced log, by path and number of the piece."""
 Contents = Callable[[PurePath], bytes]
 """Gives what is to be written to a path; called once for each, right before it is written."""
 
 
+class _Given(NamedTuple):
+    """Where what is written comes from."""
+
+    contents: Contents
+    healed: Healed
+
+
 def execute(
-    fs: Fs, plan: LogDirPlan, contents: Contents, orders: Orders, reporter: Applying, *, threads: int = 1
+    fs: Fs,
+    plan: LogDirPlan,
+    contents: Contents,
+    orders: Orders,
+    reporter: Applying,
+    *,
+    threads: int = 1,
+    healed: Healed = lambda *_: (),
 ) -> Executed:
     """Carry out `plan`, whose log directory the caller has locked.
 
@@ -94,8 +111,8 @@ def execute(
     for partition in plan.partitions:
         check_preconditions(fs, partition.preconditions)
     in_place = check_room(fs, plan, orders)
-    done = Executed(orders.plan_id)
-    root = _Directory(fs, plan.log_dir, "", contents, orders, reporter, done, in_place=in_place)
+    done, given = Executed(orders.plan_id), _Given(contents, healed)
+    root = _Directory(fs, plan.log_dir, "", given, orders, reporter, done, in_place=in_place)
     if orders.quarantine_dir is not None and not plan.is_empty:
         _make_place(fs, orders.quarantine_dir / orders.plan_id)
     root.keep((*plan.before, *plan.after))
@@ -104,7 +121,7 @@ def execute(
     def work(partition: RecoveryPlan) -> Executed:
         part = Executed(orders.plan_id)
         worker = _Directory(
-            fs, partition.directory, partition.partition, contents, orders, reporter, part, in_place=in_place
+            fs, partition.directory, partition.partition, given, orders, reporter, part, in_place=in_place
         )
         worker.keep(partition.actions)
         worker.change(partition.actions)
@@ -166,6 +183,7 @@ def check_room(fs: ReadFs, plan: LogDirPlan, orders: Orders) -> bool:
     evidence = copies + places * _MANIFEST_ROOM
     derived = sum(a.size for a in actions if isinstance(a, ReplaceFile))
     derived += sum(piece.size for a in actions if isinstance(a, SplitLog) for piece in a.pieces)
+    evidence += sum(a.size for a in actions if isinstance(a, SpliceSegment))
     free = fs.free_bytes(plan.log_dir)
     keep_at = orders.quarantine_dir
     room = free if keep_at is None else fs.free_bytes(keep_at)
@@ -196,14 +214,14 @@ class _Directory:
         fs: Fs,
         directory: PurePath,
         partition: str,
-        contents: Contents,
+        given: _Given,
         orders: Orders,
         reporter: Applying,
         done: Executed,
         *,
         in_place: bool,
     ) -> None:
-        self._fs, self._directory, self._contents = fs, directory, contents
+        self._fs, self._directory, self._given = fs, directory, given
         self._orders, self._reporter, self._done, self._in_place = orders, reporter, done, in_place
         self._keep_at = directory
         self._new_file: FileStat | None = None
@@ -251,6 +269,8 @@ class _Directory:
                 return [Item("renamed", name, reason, mtime_ns=stat.mtime_ns, result_name=action.target.name)]
             case ReplaceFile():
                 return [self._keep_old(action, elsewhere=elsewhere)]
+            case SpliceSegment():
+                return [self._write_spliced(action, elsewhere=elsewhere)]
             case SplitLog():
                 return [self._write_piece(action, piece) for piece in action.pieces]
 
@@ -265,6 +285,37 @@ class _Directory:
         self._fs.sync_file(target)
         reason = f"a part of {action.path.name}, of which the offsets do not fit one segment"
         return Item("created", live.name, reason, result_size=piece.size, result_sha256=digest.hexdigest())
+
+    def _write_spliced(self, action: SpliceSegment, *, elsewhere: bool) -> Item:
+        """Write the healed log beside the old one, durably, and give the old one its second name."""
+        stat = self._fs.stat(action.path)
+        temporary, digest = temporary_name(action.path), hashlib.sha256()
+        self._write_new(temporary, self._spliced(action, digest), stat, private=False)
+        self._fs.set_mtime(temporary, stat.mtime_ns)
+        self._fs.sync_file(temporary)
+        kept, sha256 = kept_name(action.path.name, self._orders.plan_id), ""
+        if elsewhere:
+            sha256 = self._copy(action.path, 0, stat.size, self._keep_at / kept, stat)
+        else:
+            self._drop(self._keep_at / kept)
+            self._fs.link(action.path, self._keep_at / kept)
+        return Item(
+            "replaced", action.path.name, action.reason, kept, size=stat.size, sha256=sha256, mtime_ns=stat.mtime_ns,
+            result_size=action.size, result_sha256=digest.hexdigest(),
+        )  # fmt: skip
+
+    def _spliced(self, action: SpliceSegment, digest: hashlib._Hash) -> Iterator[bytes]:
+        for number, piece in enumerate(action.pieces):
+            if piece.position is not None:
+                yield from self._pieces(action.path, piece.position, piece.size, digest)
+                continue
+            of_piece = hashlib.sha256()
+            for data in self._given.healed(action.path, number):
+                of_piece.update(data)
+                digest.update(data)
+                yield data
+            if of_piece.hexdigest() != piece.sha256:
+                raise PlanStale(action.path, "what the replica has for it has changed")
 
     def _keep_range(self, action: Quarantine) -> Item:
         stat = self._fs.stat(action.path)
@@ -336,31 +387,32 @@ class _Directory:
 
     def change(self, actions: Sequence[Action]) -> None:
         """Carry out the actions in their order, with a sync wherever the next step relies on the one before."""
-        aside = [a for a in actions if isinstance(a, SetAside)]
-        cuts = [a for a in actions if isinstance(a, TruncateTo)]
-        renames = [a for a in actions if isinstance(a, Rename)]
         replaced = [a for a in actions if isinstance(a, ReplaceFile)]
         splits = [a for a in actions if isinstance(a, SplitLog)]
+        self._rename([(a, temporary_name(a.path), a.path) for a in actions if isinstance(a, SpliceSegment)])
         for split in splits:
             self._report(split)
             self._move_pieces(split, _CLEANED, _SWAP)
-        for action in aside:
-            self._report(action)
-            self._fs.rename(action.path, self._directory / kept_name(action.path.name, self._orders.plan_id))
-        if aside:
-            self._fs.sync_dir(self._directory)
-        for cut in cuts:
+        self._rename([(a, a.path, self._aside(a)) for a in actions if isinstance(a, SetAside)])
+        for cut in (a for a in actions if isinstance(a, TruncateTo)):
             self._cut(cut)
-        for rename in renames:
-            self._report(rename)
-            self._fs.rename(rename.path, rename.target)
-        if renames:
-            self._fs.sync_dir(self._directory)
+        self._rename([(a, a.path, a.target) for a in actions if isinstance(a, Rename)])
         for split in splits:
             self._move_pieces(split, _SWAP, "")
         for first in range(0, len(replaced), _AT_ONCE):
             self._replace(replaced[first : first + _AT_ONCE])
         if replaced:
+            self._fs.sync_dir(self._directory)
+
+    def _aside(self, action: SetAside) -> PurePath:
+        return self._directory / kept_name(action.path.name, self._orders.plan_id)
+
+    def _rename(self, steps: Sequence[tuple[Action, PurePath, PurePath]]) -> None:
+        """Give files their new names, and make all of these durable before anything follows."""
+        for action, source, target in steps:
+            self._report(action)
+            self._fs.rename(source, target)
+        if steps:
             self._fs.sync_dir(self._directory)
 
     def _move_pieces(self, action: SplitLog, old: str, new: str) -> None:
@@ -400,7 +452,7 @@ class _Directory:
             files: list[WriteFile] = []
             for action in actions:
                 self._report(action)
-                data = self._contents(action.path)
+                data = self._given.contents(action.path)
                 if len(data) != action.size or hashlib.sha256(data).hexdigest() != action.sha256:
                     raise PlanStale(action.path, "what is derived from the log for it has changed")
                 if self._reuses_space(action):

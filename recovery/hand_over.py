@@ -23,7 +23,8 @@ from recovery.execute import Applying, Orders, execute
 from recovery.log_dir import MARKER, RECOVERY_POINTS
 from recovery.partition import SMALL_FILE_LIMIT
 from recovery.plan import LogDirPlan, RecoveryPlan, ReplaceFile, regular_partitions, rising_points
-from storage.errors import CorruptData, FileVanished
+from recovery.report import count, full_size
+from storage.errors import CorruptData, FileVanished, printable
 from storage.fs import FileKind, Fs, ReadFs, read_all, replace_atomically
 from storage.names import FileRole, FileState, parse_file_name
 from storage.units import Offset, TopicPartition
@@ -181,3 +182,12 @@ def _why_no_marker(fs: ReadFs, plan: LogDirPlan) -> str:
         if end > partition.loaded.log_start and end not in snapshots:
             return f"{partition.partition} has no producer snapshot at its log end {end}"
     return ""
+
+
+def handed_text(handed: HandedOver) -> str:
+    """Return what is left to a broker that starts now."""
+    points = f"{count(len(handed.rises), 'recovery point')} raised to the log end; " if handed.rises else ""
+    if handed.marker:
+        return f"{points}marked as shut down cleanly: a broker scans nothing but its metadata log"
+    why = f" (no marker: {printable(handed.refused)})" if handed.refused else ""
+    return f"{points}a broker will scan {full_size(handed.broker_scans)}{why}"

@@ -27,6 +27,7 @@ from recovery.plan import (
     Rename,
     ReplaceFile,
     SetAside,
+    SpliceSegment,
     SplitLog,
     TruncateTo,
     Verdict,
@@ -325,5 +326,5 @@ def _touches_the_log(action: Action) -> bool:
     match action:
         case SetAside():
             return not action.path.name.endswith((".deleted", ".cleaned", ".part"))
-        case Quarantine() | TruncateTo() | Rename() | ReplaceFile() | SplitLog():
+        case Quarantine() | TruncateTo() | Rename() | ReplaceFile() | SplitLog() | SpliceSegment():
             return True

@@ -97,7 +97,29 @@ class SplitLog:
     pieces: tuple[Piece, ...]
 
 
-Action: TypeAlias = Quarantine | TruncateTo | SetAside | Rename | ReplaceFile | SplitLog
+@dataclass(frozen=True, slots=True)
+class SplicePiece:
+    """`size` bytes of a spliced log: its own from `position` on, or, where that is None, those of a replica."""
+
+    position: int | None
+    size: int
+    source: str = ""
+    first_offset: int | None = None
+    last_offset: int | None = None
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpliceSegment:
+    """Write the log anew from its sound pieces and what a replica has for its holes; the old file is kept."""
+
+    path: PurePath
+    pieces: tuple[SplicePiece, ...]
+    size: int
+    reason: str
+
+
+Action: TypeAlias = Quarantine | TruncateTo | SetAside | Rename | ReplaceFile | SplitLog | SpliceSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,4 +311,5 @@ _ACTION_KINDS: Final[dict[type, str]] = {
     Rename: "rename",
     ReplaceFile: "replace",
     SplitLog: "split",
+    SpliceSegment: "splice",
 }

@@ -26,6 +26,7 @@ from recovery.plan import (
     Rename,
     ReplaceFile,
     SetAside,
+    SpliceSegment,
     SplitLog,
     TruncateTo,
     Verdict,
@@ -36,6 +37,7 @@ from storage.errors import EnvironmentFault, ExitStatus, LogmendError, printable
 
 if TYPE_CHECKING:
     from recovery.hand_over import HandedOver
+    from recovery.healing import HealNote
 
 Style = Callable[[str, str], str]
 """Takes a text and its role (a severity, `good` or `title`) and returns it as it is shown."""
@@ -93,6 +95,7 @@ class Outcome:
     error: LogmendError | None = None
     hint: str = ""
     handed: HandedOver | None = None
+    healing: tuple[HealNote, ...] = ()
 
 
 def plain(text: str, role: str) -> str:  # noqa: ARG001 (it is a `Style`)
@@ -302,6 +305,9 @@ def _action_row(action: Action) -> tuple[str, str, str]:
         case ReplaceFile():
             verb = "rebuild" if action.replaces else "write"
             return verb, name, f"{full_size(action.size)}: {printable(action.reason)}"
+        case SpliceSegment():
+            filled = sum(piece.position is None for piece in action.pieces)
+            return "splice", name, f"{count(filled, 'hole')} filled from a replica, {full_size(action.size)} in all"
         case SplitLog():
             return "split", name, f"into {count(len(action.pieces), 'segment')}"
         case _:
@@ -359,6 +365,7 @@ def plan_text(outcome: Outcome, style: Style = plain) -> str:
     if plan is None:
         return "\n".join(_tail(outcome))
     lines = [f"{printable(plan.log_dir)}: plan {plan.plan_id}: {totals_text(plan)}"]
+    lines += _healing_lines(outcome, style)
     lines += _group("first", plan.before, style)
     for partition in plan.partitions:
         if partition.actions or partition.held:
@@ -378,6 +385,7 @@ def recover_text(outcome: Outcome, style: Style = plain) -> str:
     word = {ExitStatus.CLEAN: ("clean", "good"), ExitStatus.HELD: ("held", "blocking")}
     verdict = style(*word.get(outcome.status, (f"not recovered (exit status {outcome.status.value})", "damage")))
     lines = [f"{printable(plan.log_dir)}: {verdict}: {_done_text(outcome, plan)}"]
+    lines += _healing_lines(outcome, style)
     if outcome.done is not None:
         for each in plan.partitions:
             title = ["  " + style(printable(each.directory.name), "title")] if each.cuts else []
@@ -385,17 +393,19 @@ def recover_text(outcome: Outcome, style: Style = plain) -> str:
     shown = outcome.after or plan
     lines += findings_text(left_alone(shown), root_of(shown), style)
     if outcome.handed is not None:
+        from recovery.hand_over import handed_text  # noqa: PLC0415
+
         lines.append("  " + handed_text(outcome.handed))
     return "\n".join([*lines, *_tail(outcome)])
 
 
-def handed_text(handed: HandedOver) -> str:
-    """Return what is left to a broker that starts now."""
-    points = f"{count(len(handed.rises), 'recovery point')} raised to the log end; " if handed.rises else ""
-    if handed.marker:
-        return f"{points}marked as shut down cleanly: a broker scans nothing but its metadata log"
-    why = f" (no marker: {printable(handed.refused)})" if handed.refused else ""
-    return f"{points}a broker will scan {full_size(handed.broker_scans)}{why}"
+def _healing_lines(outcome: Outcome, style: Style) -> list[str]:
+    if not outcome.healing:
+        return []
+    from recovery.healing import note_row  # noqa: PLC0415
+
+    styles = ["good" if note.healed else "damage" for note in outcome.healing]
+    return list(_table([note_row(note) for note in outcome.healing], styles, style))
 
 
 def _done_text(outcome: Outcome, plan: LogDirPlan) -> str:
@@ -461,6 +471,7 @@ def outcome_document(outcome: Outcome, *, with_plan: bool = False) -> dict[str, 
         told["findings"] = [finding_document(verdict, outcome.path.parent.parent) for verdict in verdicts]
     if outcome.done is not None:
         told |= {"actions_done": outcome.done, "bytes_quarantined": outcome.bytes_quarantined}
+    told["healing"] = to_plain(outcome.healing)
     told["hand_over"] = None if outcome.handed is None else to_plain(outcome.handed)
     return told
 

@@ -1,0 +1,83 @@
+"""`--heal-from`: fills holes in logs with what replicas have, before anything is cut."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cli.targets import absolute
+from storage.errors import ConfigInvalid, printable
+from storage.fs import Fs, OsFs, ReadFs, ReadOnlyFs
+
+if TYPE_CHECKING:
+    from pathlib import PurePath
+
+    from recovery.execute import Applying, Orders
+    from recovery.healing import HealNote
+    from recovery.plan import LogDirPlan
+    from recovery.replica import ReplicaSource
+
+
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    """Add where good bytes may be taken from."""
+    parser.add_argument(
+        "--heal-from",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="fill holes from this log directory of a replica; may be repeated",
+    )
+
+
+def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> tuple[ReplicaSource, ...]:
+    """Return the replicas that were named; `ConfigInvalid` for one that is no directory, or is what is to be healed."""
+    if not arguments.heal_from:
+        return ()
+    from recovery.replica import DirectorySource  # noqa: PLC0415
+    from storage.errors import EnvironmentFault  # noqa: PLC0415
+
+    fs = ReadOnlyFs(OsFs())
+    found: list[ReplicaSource] = []
+    for name in arguments.heal_from:
+        place = absolute(name)
+        try:
+            fs.entries(place)
+        except EnvironmentFault as error:
+            raise ConfigInvalid(f"--heal-from {printable(name)}: {error}") from None
+        if place in log_dirs:
+            raise ConfigInvalid(f"--heal-from {printable(name)}: this is the log directory that is to be healed")
+        found.append(DirectorySource(fs, place))
+    return tuple(found)
+
+
+def preview(fs: ReadFs, plan: LogDirPlan, sources: Sequence[ReplicaSource]) -> tuple[HealNote, ...]:
+    """Return what a first round of healing would fill, and what it would not, and why."""
+    from recovery.healing import plan_healing, recovery_points  # noqa: PLC0415
+
+    return tuple(plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir)).notes)
+
+
+def heal_round(
+    fs: Fs, plan: LogDirPlan, sources: Sequence[ReplicaSource], orders: Orders, reporter: Applying
+) -> tuple[bool, tuple[HealNote, ...]]:
+    """Fill what can be filled of the holes that `plan` found; tell whether anything was, and what came of each hole.
+
+    There may be more to fill afterwards than was held in memory: plan anew and call it again. Raises as `execute` does.
+    """
+    from dataclasses import replace  # noqa: PLC0415
+
+    from recovery.execute import execute  # noqa: PLC0415
+    from recovery.healing import plan_healing, recovery_points  # noqa: PLC0415
+
+    healing = plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir))
+    if healing.plan.is_empty:
+        return False, tuple(healing.notes)
+    orders = replace(orders, plan_id=healing.plan.plan_id, created_ms=time.time_ns() // 1_000_000)
+    execute(
+        fs, healing.plan, lambda _: b"", orders, reporter, healed=lambda path, number: healing.contents[path, number]
+    )
+    while time.time_ns() // 1_000_000 <= orders.created_ms:
+        time.sleep(0.001)  # what comes after it has to be told to be later
+    return True, tuple(healing.notes)

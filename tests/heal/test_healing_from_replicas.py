@@ -1,0 +1,199 @@
+"""Three replicas that real brokers wrote: what is destroyed in one comes back from the others, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from golden.golden import checkpoint, extract
+from support.command import logmend
+from support.recovering import tree
+
+from storage.batch import reseal
+from storage.fs import OsFs
+from storage.segment_walk import walk_places
+
+SECTOR = 512
+SEED = int(os.environ.get("LOGMEND_HEAL_SEED", "1"))
+ROUNDS = int(os.environ.get("LOGMEND_HEAL_ROUNDS", "2"))
+WATERMARKS = "replication-offset-checkpoint"
+ENDS = (1694, 1011, 1295)
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> list[Path]:
+    """Return the log directories of three brokers; the second is the one to be damaged."""
+    extract("three-brokers", tmp_path)
+    log_dirs = [tmp_path / str(number) / "data" for number in range(3)]
+    for log_dir in log_dirs:  # as the checkpoints of idle brokers stand after a few seconds
+        (log_dir / WATERMARKS).write_text("0\n3\n" + "".join(f"ledger {n} {end}\n" for n, end in enumerate(ENDS)))
+    return log_dirs
+
+
+def logs(log_dir: Path) -> dict[str, bytes]:
+    return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in sorted(log_dir.glob("ledger-*/*.log"))}
+
+
+def destroy(log_dir: Path, count: int, rng: random.Random) -> int:
+    """Overwrite random sectors of the `.log` files; return how many bytes were different before."""
+    places = [
+        (path, at) for path in sorted(log_dir.glob("ledger-*/*.log")) for at in range(0, path.stat().st_size, SECTOR)
+    ]
+    changed = 0
+    for path, at in rng.sample(places, min(count, len(places))):
+        data = bytearray(path.read_bytes())
+        size = min(SECTOR, len(data) - at)
+        junk = rng.randbytes(size)
+        changed += sum(a != b for a, b in zip(data[at : at + size], junk, strict=True))
+        data[at : at + size] = junk
+        path.write_bytes(data)
+    return changed
+
+
+def heal(damaged: Path, *sources: Path, flags: tuple[str, ...] = ()) -> tuple[int, dict[str, object]]:
+    words = [word for source in sources for word in ("--heal-from", source)]
+    done = logmend("recover", "--json", "--depth", "full", *flags, *words, damaged)
+    assert "Traceback" not in done.stderr
+    return done.returncode, dict(json.loads(done.stdout)["results"][0])
+
+
+def notes(result: dict[str, object]) -> Iterator[dict[str, object]]:
+    healing = result["healing"]
+    assert isinstance(healing, list)
+    return iter(healing)
+
+
+@pytest.mark.parametrize("sectors", [1, 30, 1000])
+def test_destroyed_sectors_come_back_byte_for_byte(brokers: list[Path], sectors: int) -> None:
+    healthy = logs(brokers[0])
+    assert logs(brokers[1]) == healthy
+    rng = random.Random(f"{SEED}-{sectors}")
+    for _ in range(ROUNDS):
+        assert destroy(brokers[1], sectors, rng) > 0
+        status, result = heal(brokers[1], brokers[0], brokers[2])
+        assert (status, logs(brokers[1])) == (0, healthy), f"seed {SEED}, {sectors} sectors"
+        assert any(note["healed"] for note in notes(result))
+    assert logmend("verify", "--depth", "full", brokers[1]).returncode == 0
+
+
+def test_what_was_there_before_can_be_put_back(brokers: list[Path]) -> None:
+    destroy(brokers[1], 20, random.Random(SEED))
+    before = tree(brokers[1])
+    assert heal(brokers[1], brokers[0])[0] == 0
+    assert tree(brokers[1]) != before
+    assert logmend("quarantine", "restore", "--all", brokers[1]).returncode == 0
+    assert tree(brokers[1]) == before
+
+
+def test_a_dry_run_says_what_would_be_healed_and_changes_nothing(brokers: list[Path]) -> None:
+    destroy(brokers[1], 5, random.Random(SEED))
+    before = tree(brokers[1])
+    done = logmend("plan", "--depth", "full", "--heal-from", brokers[0], brokers[1])
+    assert done.returncode == 1
+    assert f"from {brokers[0]}" in done.stdout
+    assert tree(brokers[1]) == before
+
+
+def test_a_torn_tail_is_healed_before_it_would_be_cut(brokers: list[Path]) -> None:
+    healthy = logs(brokers[0])
+    last = sorted((brokers[1] / "ledger-0").glob("*.log"))[-1]
+    data = last.read_bytes()
+    last.write_bytes(data[: len(data) // 2] + bytes(len(data) - len(data) // 2))
+    status, result = heal(brokers[1], brokers[2])
+    assert (status, logs(brokers[1])) == (0, healthy)
+    assert [note["next_offset"] for note in notes(result)] == [checkpoint(brokers[2] / WATERMARKS)["ledger-0"]]
+
+
+def test_of_a_lost_tail_only_what_is_committed_comes_back(brokers: list[Path]) -> None:
+    for log_dir in brokers:
+        (log_dir / WATERMARKS).write_text("0\n1\nledger 2 1278\n")
+    last = sorted((brokers[1] / "ledger-2").glob("*.log"))[-1]
+    healthy = last.read_bytes()
+    last.write_bytes(bytes(len(healthy)))
+    status, result = heal(brokers[1], brokers[0])
+    assert status == 0
+    assert [note["next_offset"] for note in notes(result)] == [1278]
+    assert 0 < last.stat().st_size < len(healthy)
+    assert healthy.startswith(last.read_bytes())
+
+
+def test_two_replicas_that_disagree_heal_nothing(brokers: list[Path]) -> None:
+    first = sorted((brokers[1] / "ledger-0").glob("*.log"))[0]
+    rng = random.Random(SEED)
+    damaged = bytearray(first.read_bytes())
+    damaged[20_000:20_512] = rng.randbytes(512)
+    first.write_bytes(damaged)
+    other = sorted((brokers[2] / "ledger-0").glob("*.log"))[0]
+    reworded(other, 20_000)
+    before = logs(brokers[1])
+    status, result = heal(brokers[1], brokers[0], brokers[2])
+    assert (status, logs(brokers[1])) == (3, before)
+    assert "disagree" in " ".join(str(note["reason"]) for note in notes(result))
+
+
+def reworded(log: Path, around: int) -> None:
+    """Change a byte of a record in the batch around a position, and make its checksum fit."""
+    data = bytearray(log.read_bytes())
+    with OsFs().open_read(log) as file:
+        place = next(p for p in walk_places(file, 0, len(data)) if p.position + p.size > around)
+    data[place.position + place.size - 3] ^= 1
+    reseal(memoryview(data)[place.position : place.position + place.size])
+    log.write_bytes(data)
+
+
+POISONS = (
+    "other epoch",
+    "behind the watermark",
+    "other topic id",
+    "itself rotten",
+    "a hole of its own",
+    "no such partition",
+)
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_a_replica_that_may_be_wrong_is_refused_and_the_reason_told(brokers: list[Path], poison: str) -> None:
+    source, partition = brokers[0], brokers[0] / "ledger-0"
+    first = sorted((brokers[1] / "ledger-0").glob("*.log"))[0]
+    damaged = bytearray(first.read_bytes())
+    damaged[20_000:20_512] = bytes(512)
+    first.write_bytes(damaged)
+    log = sorted(partition.glob("*.log"))[0]
+    expected = "epoch"
+    match poison:
+        case "other epoch":
+            (partition / "leader-epoch-checkpoint").write_text("0\n1\n7 0\n")
+        case "behind the watermark":
+            for log_dir in brokers:
+                (log_dir / WATERMARKS).write_text("0\n1\nledger 0 3\n")
+            expected = "committed"
+        case "other topic id":
+            (partition / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAEA")
+            expected = "topic id"
+        case "itself rotten":
+            rotten = bytearray(log.read_bytes())
+            rotten[20_100] ^= 1
+            log.write_bytes(rotten)
+            expected = "checksum"
+        case "a hole of its own":
+            log.write_bytes(log.read_bytes()[:10_000])
+            expected = "batch"
+        case _:
+            shutil.rmtree(partition)
+            expected = "ledger-0"
+    before = logs(brokers[1])
+    status, result = heal(brokers[1], source)
+    assert (status, logs(brokers[1])) == (3, before)
+    assert expected in " ".join(str(note["reason"]) for note in notes(result))
+    assert not any(note["healed"] for note in notes(result))
+
+
+def test_a_source_that_is_the_damaged_directory_is_wrong_usage(brokers: list[Path]) -> None:
+    done = logmend("recover", "--heal-from", brokers[1], brokers[1])
+    assert done.returncode == 2
+    assert "to be healed" in done.stderr
