@@ -1,0 +1,38 @@
+"""`logmend scrub now|pause|resume [--log-dir DIR]`: orders for the scrubber of the running service."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from cli.arguments import add_output
+from cli.console import Console
+from cli.service_client import ask
+from cli.status import add_service, service_socket
+from cli.targets import absolute
+from cli.version import version
+from recovery.report import document
+from storage.errors import ExitStatus, printable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `scrub`."""
+    parser.add_argument(
+        "action", choices=("now", "pause", "resume"), help="read everything now; stop reading; go on as promised"
+    )
+    parser.add_argument("--log-dir", metavar="DIR", help="only this log directory")
+    add_service(parser)
+    add_output(parser)
+
+
+def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
+    """Hand the order over and print the answer."""
+    body = {"action": arguments.action}
+    if arguments.log_dir:
+        body["log_dir"] = str(absolute(arguments.log_dir))
+    told = ask(service_socket(arguments, environment), "POST", "/v1/scrub", body)
+    if console.json:
+        console.document({**document("scrub", version(), ExitStatus.CLEAN), "answer": told["answer"]})
+    else:
+        console.say(printable(told["answer"]))
+    return ExitStatus.CLEAN
