@@ -77,6 +77,14 @@ class Console:
         if text:
             self._write(text + "\n")
 
+    def say_at_once(self, text: str) -> None:
+        """Write what a terminal acts upon, or nothing, and flush what was written."""
+        self._write(text, flush=True)
+
+    def raw(self, text: str) -> None:
+        """Write text that was made elsewhere, as it is."""
+        self._write(text)
+
     def document(self, told: Mapping[str, Any]) -> None:
         """Write the one JSON document of this run."""
         self._write(encoder.dumps(told, indent=2) + "\n")

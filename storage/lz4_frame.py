@@ -22,6 +22,7 @@ _U32: Final = struct.Struct("<I")
 
 _WRITTEN_DESCRIPTOR: Final = b"\x60\x40"  # version 1, independent blocks; blocks of 64 KiB
 _WRITTEN_BLOCK_BYTES: Final = 1 << 16
+_LEAST_SLOW_LEVEL: Final = 3
 _FAST_LEVEL: Final = 9  # Kafka's default, which is not what the slow mode calls 9
 
 
@@ -64,7 +65,8 @@ def decode_frame(payload: memoryview, *, magic: int) -> Iterator[memoryview]:
 def encode_frame(data: bytes, *, magic: int, level: int | None = None) -> Iterator[bytes]:
     """Yield the parts of a frame that holds `data`, with the header checksum that `magic` wants.
 
-    `level` 1 to 17 is that of the slow mode, where 12 and above are the same; None or 9, as in Kafka, the fast mode.
+    `level` 1 to 17 is that of the slow mode, in which those up to 3 are the same, as are those from 12 on; None or 9
+    is the fast mode, as in Kafka.
     """
     from cramjam import lz4  # noqa: PLC0415 (costs every start, needed for few logs)
 
@@ -73,16 +75,22 @@ def encode_frame(data: bytes, *, magic: int, level: int | None = None) -> Iterat
     yield _MAGIC + _WRITTEN_DESCRIPTOR + header_checksum(summed)
     for start in range(0, len(data), _WRITTEN_BLOCK_BYTES):
         plain = data[start : start + _WRITTEN_BLOCK_BYTES]
-        block = bytes(
-            lz4.compress_block(plain, store_size=False)
-            if slow_level is None
-            else lz4.compress_block(plain, store_size=False, mode="high_compression", compression=slow_level)
-        )
+        if slow_level is None:
+            block = bytes(lz4.compress_block(plain, store_size=False))
+        else:
+            block = _only_block(bytes(lz4.compress(plain, level=max(slow_level, _LEAST_SLOW_LEVEL))))
         if len(block) < len(plain):
             yield _U32.pack(len(block)) + block
         else:
             yield _U32.pack(len(plain) | _STORED) + plain
     yield _U32.pack(0)
+
+
+def _only_block(frame: bytes) -> bytes:
+    """Return the block of a frame that holds one: the library has its slow mode for whole frames alone."""
+    start = 15 if frame[4] & _CONTENT_SIZE else 7
+    field = _U32.unpack_from(frame, start)[0]
+    return frame[start + 4 : start + 4 + (field & ~_STORED)]
 
 
 def header_checksum(descriptor: bytes) -> bytes:
