@@ -23,9 +23,10 @@ from cli.record_text import Encoding, to_document
 from daemon.refusals import UnknownTopic
 from daemon.view import LogView
 from storage.batch import ensure_sound, split_batches
+from storage.committed import CommittedFilter
 from storage.errors import ConfigInvalid, CorruptData, ExitStatus, FileVanished, LogDirInUse, printable
 from storage.fs import FileKind, OsFs, ReadFs, ReadOnlyFs
-from storage.log_types import Fetched, TimestampOffset
+from storage.log_types import Fetched, Isolation, TimestampOffset
 from storage.names import parse_directory_name
 from storage.record import Record, records_of
 from storage.refusals import OffsetOutOfRange
@@ -33,6 +34,7 @@ from storage.units import INT64_MAX, Offset, TopicPartition
 
 _READ_BYTES: Final = 1 << 20
 _POLL_SECONDS: Final = 0.2
+ISOLATIONS: Final = {"read_uncommitted": Isolation.LOG_END, "read_committed": Isolation.COMMITTED}
 _OFFSET: Final = re.compile(r"[0-9]{1,19}")
 
 
@@ -45,7 +47,10 @@ class Readable(Protocol):
     @property
     def log_end(self) -> Offset: ...
 
-    def read(self, start: Offset, max_bytes: int) -> Fetched: ...
+    @property
+    def last_stable_offset(self) -> Offset: ...
+
+    def read(self, start: Offset, max_bytes: int, *, isolation: Isolation = ...) -> Fetched: ...
 
     def offset_for_time(self, timestamp: int) -> TimestampOffset | None: ...
 
@@ -68,6 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(earliest)",
     )  # fmt: skip
     parser.add_argument("--count", type=whole, metavar="N", help="at most so many records")
+    parser.add_argument(
+        "--isolation", choices=ISOLATIONS, default="read_uncommitted",
+        help="with read_committed no records of transactions that are open or were aborted (read_uncommitted)",
+    )  # fmt: skip
     parser.add_argument("--follow", action="store_true", help="wait for more at the end")
     parser.add_argument(
         "--encoding", choices=[e.value for e in Encoding], default="text", help="how bytes are written (text)"
@@ -163,10 +172,11 @@ class _Reading:
         self._start: From = arguments.start
         self._left: int | None = arguments.count
         self._follows: bool = arguments.follow
+        self._isolation = ISOLATIONS[arguments.isolation]
         self._write = console.event if self._follows else console.line
 
     def run(self) -> None:
-        next_offsets = {name: first_offset(log, self._start) for name, log in self._logs}
+        next_offsets = {name: first_offset(log, self._start, self._isolation) for name, log in self._logs}
         while True:
             for name, log in self._logs:
                 next_offsets[name] = self._print(name, log, next_offsets[name])
@@ -184,9 +194,9 @@ class _Reading:
 
     def _print(self, name: TopicPartition, log: Readable, start: Offset) -> Offset:
         """Print the records from `start` to the end of a log; return where it goes on."""
-        end = log.log_end
+        end = readable_end(log, self._isolation)
         next_offset = max(start, log.log_start)
-        for record in records_between(log, next_offset, end):
+        for record in records_between(log, next_offset, end, self._isolation):
             if self._is_done:
                 return next_offset
             self._write(to_document(name, record, self._encoding))
@@ -195,13 +205,18 @@ class _Reading:
         return max(end, next_offset)
 
 
-def first_offset(log: Readable, start: From) -> Offset:
+def readable_end(log: Readable, isolation: Isolation) -> Offset:
+    """Return the offset that reading ends below."""
+    return log.last_stable_offset if isolation is Isolation.COMMITTED else log.log_end
+
+
+def first_offset(log: Readable, start: From, isolation: Isolation = Isolation.LOG_END) -> Offset:
     """Return where reading begins; for a time that all records are older than, the end of the log.
 
     Raises `OffsetOutOfRange` for an offset that is no more, or not yet, in the log.
     """
     if start.is_latest:
-        return log.log_end
+        return readable_end(log, isolation)
     if start.offset is not None:
         if not log.log_start <= start.offset <= log.log_end:
             raise OffsetOutOfRange(
@@ -214,19 +229,24 @@ def first_offset(log: Readable, start: From) -> Offset:
     return log.log_end if found is None else found.offset
 
 
-def records_between(log: Readable, start: Offset, end: Offset) -> Iterator[Record]:
-    """Yield the records from `start` up to below `end`, those of control batches left out.
+def records_between(
+    log: Readable, start: Offset, end: Offset, isolation: Isolation = Isolation.LOG_END
+) -> Iterator[Record]:
+    """Yield the records from `start` up to below `end`, without those of control batches.
+
+    With an `isolation` of committed records those of aborted transactions are left out too.
 
     Raises `BatchCorrupt` for a batch that is not sound, `OffsetOutOfRange`, `UnsupportedFormat` and `ReadFault`.
     """
     position = start
     while position < end:
-        data = log.read(position, _READ_BYTES).load()
-        done = 0
+        fetched = log.read(position, _READ_BYTES, isolation=isolation)
+        data, done = fetched.load(), 0
+        committed = CommittedFilter(fetched.aborted or ())
         for batch in _whole(data):
             header = ensure_sound(batch)
             done += len(batch)
-            if not header.is_control:
+            if committed.takes(header, batch):
                 yield from (record for record in records_of(batch) if start <= record.offset < end)
             position = Offset(header.last_offset + 1)
         if not data:

@@ -20,14 +20,14 @@ from daemon.catalog import read_catalog
 from daemon.partition import dirty_segments, retained_segments
 from daemon.partitions import read_topic_id
 from daemon.view import LogView
+from daemon.view_producers import ViewedProducers
 from storage.cleanable import Cleanable, LogState, assess
 from storage.config import LogConfig
-from storage.errors import CorruptData, FileVanished
-from storage.fs import FileKind, ReadFs, read_all
+from storage.errors import FileVanished
+from storage.fs import ReadFs
 from storage.log_reader import LogReader, find_sound_batch
-from storage.names import FileRole, FileState, parse_directory_name, parse_file_name, snapshot_file_name
-from storage.producer_state import ProducerState, decode_snapshot
-from storage.producers import events_of
+from storage.names import FileRole, parse_directory_name
+from storage.producer_state import ProducerState
 from storage.retention import LogEnds, RetentionPolicy, Verdict, retain
 from storage.rows import BatchRows, Stop
 from storage.segment import LogSegment
@@ -92,7 +92,9 @@ def explain(
         ends = LogEnds(view.log_start, view.log_end, view.log_end if watermark is None else watermark)
         segments = view.segments
         cleaned = _entry(fs, log_dir, CLEANER_OFFSETS, partition)
-        producers = producers_of(fs, directory, segments, view.log_start)
+        followed = ViewedProducers(fs, directory, view.log_start)
+        followed.follow(segments, view.log_end)
+        producers = followed.state
         stable = producers.last_stable_offset(view.log_end)
         found = retain(retained_segments(segments), RetentionPolicy.of(config), ends, now_ms) if segments else None
         cleanable = None
@@ -158,49 +160,6 @@ def _compaction(verdict: Verdict, config: LogConfig, found: Cleanable | None, st
             f"to be compacted next: {ratio}, above min.cleanable.dirty.ratio {config.min_cleanable_dirty_ratio}{late}"
         )
     return f"not compacted yet: {ratio}, not above min.cleanable.dirty.ratio {config.min_cleanable_dirty_ratio}"
-
-
-# ---- producers
-
-
-def producers_of(fs: ReadFs, directory: PurePath, segments: tuple[LogSegment, ...], log_start: Offset) -> ProducerState:
-    """Return the producers at the log end: the newest sound snapshot, and what the batches behind it add.
-
-    Raises `BatchCorrupt` for a batch that cannot be, `ReadFault`.
-    """
-    state = _newest_snapshot(fs, directory) or ProducerState((), log_start)
-    for number, segment in enumerate(segments):
-        behind = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        if behind is None or behind > state.map_end_offset:
-            _fold(segment, state)
-    return state
-
-
-def _newest_snapshot(fs: ReadFs, directory: PurePath) -> ProducerState | None:
-    names = [parse_file_name(name) for name, stat in fs.entries(directory).items() if stat.kind is FileKind.FILE]
-    offsets = [
-        name.base_offset for name in names
-        if name is not None and name.role is FileRole.SNAPSHOT and name.state is FileState.LIVE
-    ]  # fmt: skip
-    for offset in sorted((o for o in offsets if o is not None), reverse=True):
-        with contextlib.suppress(CorruptData):
-            return decode_snapshot(read_all(fs, directory / snapshot_file_name(offset), _SNAPSHOT_LIMIT), offset)
-    return None
-
-
-def _fold(segment: LogSegment, state: ProducerState) -> None:
-    start = state.map_end_offset
-    first = segment.find(start)
-    if first is None:
-        return
-
-    def fold(rows: BatchRows, count: int, _window: memoryview, _origin: int) -> None:
-        for event in events_of(rows, count):
-            if event.base_offset >= start:
-                state.add_batch(event)
-
-    path = segment.path(FileRole.LOG)
-    LogReader().walk(segment.reader(), path, segment.size, first.base_offset, fold, start=first.position)
 
 
 # ---- holes

@@ -7,14 +7,16 @@ may end in half a batch, which is not seen until it is whole; files that go mean
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Final, cast
 
-from checkpoint.offsets import LOG_START_OFFSETS, read_offsets
+from checkpoint.offsets import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
+from daemon.view_producers import ViewedProducers
 from storage.errors import CorruptData, EnvironmentFault
 from storage.fs import FileKind, Fs, ReadFs
 from storage.log_read import fetch, find_by_time
-from storage.log_types import Fetched, TimestampOffset
+from storage.log_types import Fetched, Isolation, TimestampOffset
 from storage.names import FileRole, FileState, parse_directory_name, parse_file_name
 from storage.refusals import OffsetOutOfRange
 from storage.segment import LogSegment, SegmentLimits
@@ -31,14 +33,15 @@ class LogView:
         """Look at it once. Raises `ReadFault`."""
         self._fs, self.directory = fs, directory
         self._segments = SegmentList()
-        self._log_start = self._checkpointed_start()
+        self._log_start = self._checkpointed(LOG_START_OFFSETS)
         self.log_start = self.log_end = Offset(0)
+        self._producers: ViewedProducers | None = None
         self.refresh()
 
-    def _checkpointed_start(self) -> Offset:
+    def _checkpointed(self, name: str) -> Offset:
         with contextlib.suppress(CorruptData, EnvironmentFault):
-            starts = read_offsets(self._fs, self.directory.parent / LOG_START_OFFSETS)
-            return starts.get(parse_directory_name(self.directory.name).partition, Offset(0))
+            found = read_offsets(self._fs, self.directory.parent / name)
+            return found.get(parse_directory_name(self.directory.name).partition, Offset(0))
         return Offset(0)
 
     def refresh(self) -> None:
@@ -66,13 +69,33 @@ class LogView:
         """The segments, oldest first; only to be read from, until the next `refresh`."""
         return self._segments.all
 
-    def read(self, start: Offset, max_bytes: int) -> Fetched:
-        """Return a range of a file with the batches from `start` on, as `Log.read` does."""
+    def producers(self) -> ViewedProducers:
+        """Return what is known of the producers at the log end. Raises `BatchCorrupt` and `ReadFault`."""
+        known = self._producers
+        if known is None or known.state.map_end_offset > self.log_end:  # the log was cut meanwhile
+            flushed = self._checkpointed(RECOVERY_POINTS)
+            known = self._producers = ViewedProducers(self._fs, self.directory, self.log_start, flushed)
+        known.follow(self.segments, self.log_end)
+        return known
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """The first offset that is not decided yet: that of the earliest open transaction, else the log end."""
+        return max(self.producers().state.last_stable_offset(self.log_end), self.log_start)
+
+    def read(self, start: Offset, max_bytes: int, *, isolation: Isolation = Isolation.LOG_END) -> Fetched:
+        """Return a range of a file with the batches from `start` on, as `Log.read` does; all counts as replicated."""
         if not self.log_start <= start <= self.log_end:
             raise OffsetOutOfRange(
                 f"offset {start}; the log has those from {self.log_start} up to below {self.log_end}"
             )
-        return fetch(self._segments, start, max_bytes, bound=None, end=self.log_end, min_one=True)
+        end = self.log_end
+        if isolation is not Isolation.COMMITTED:
+            return fetch(self._segments, start, max_bytes, bound=None, end=end, min_one=True)
+        bound = self.last_stable_offset
+        found = fetch(self._segments, start, max_bytes, bound=bound, end=end, min_one=True, with_aborted=True)
+        recent = [each for each in self.producers().aborted if each.last_offset >= start]
+        return replace(found, aborted=tuple({*(found.aborted or ()), *recent}))
 
     def offset_for_time(self, timestamp: int) -> TimestampOffset | None:
         """Return the first record of at least this timestamp, as `Log.offset_for_time` does."""
