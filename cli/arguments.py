@@ -102,3 +102,11 @@ def wants_marker(arguments: argparse.Namespace) -> bool:
             "another broker may take it for more than it says"
         )
     return True
+
+
+def add_comparison(parser: argparse.ArgumentParser) -> None:
+    """Add what lets `verify` hold directories against a manifest."""
+    group = parser.add_argument_group("evidence")
+    group.add_argument("--manifest", metavar="FILE", help="say what is missing, extra or changed since `manifest`")
+    group.add_argument("--allowed-signers", metavar="FILE", help="FILE.sig must be of one of these")
+    group.add_argument("--signer", metavar="WHO", help="who must have signed it, as the allowed signers name them")

@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Mapping
 
-from cli.arguments import add_files, add_output, add_work, options_of, require_paths, settings_of
+from cli.arguments import add_comparison, add_files, add_output, add_work, options_of, require_paths, settings_of
 from cli.console import Console
 from cli.targets import TargetKind, with_metadata_dir
 from cli.version import version
@@ -19,12 +19,17 @@ from storage.fs import OsFs, ReadOnlyFs
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `verify`."""
     add_work(parser)
+    add_comparison(parser)
     add_files(parser)
     add_output(parser, events=True)
 
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Look, print every finding, and return the worst status."""
+    if arguments.manifest:
+        from cli.manifest import verify_manifest  # noqa: PLC0415
+
+        return verify_manifest(arguments, console, environment)
     settings = settings_of(arguments, environment)
     fs = ReadOnlyFs(OsFs())
     # The time only serves a note about timestamps in the future. A plan must not depend on it, a look may.
