@@ -19,7 +19,7 @@ from recovery.plan import to_plain
 from recovery.quarantine import Kept, Unreadable, expire, find_kept, find_orphans, restore
 from recovery.report import command, count, document, full_size, rows_text, worst
 from storage.errors import ConfigInvalid, ExitStatus, printable
-from storage.fs import OsFs, ReadOnlyFs, lock_log_dir
+from storage.fs import FileKind, OsFs, ReadFs, ReadOnlyFs, lock_log_dir
 
 _DAY_MS: Final = 86_400_000
 
@@ -66,6 +66,8 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     kept, bad = find_kept(fs, places)
     orphans = find_orphans(fs, places, kept) if arguments.step == "list" else []
     found = _chosen(Found(kept, [*bad, *orphans]), arguments)
+    if arguments.step in ("restore", "expire"):
+        _ensure_named(fs, found.kept, places)
     for unreadable in found.bad:
         console.complain(f"{printable(unreadable.path)}: {printable(unreadable.reason)}")
     status = _STEPS[arguments.step][1](found, arguments, console)
@@ -81,6 +83,22 @@ def _chosen(found: Found, arguments: argparse.Namespace) -> Found:
     if plan_id is not None and not kept:
         raise ConfigInvalid(f"no manifest of plan {printable(plan_id)} in the places that were named")
     return Found(kept, found.bad)
+
+
+def _ensure_named(fs: ReadFs, kept: Sequence[Kept], places: Sequence[PurePath]) -> None:
+    """Raise `ConfigInvalid` if a manifest kept elsewhere speaks of a directory in none of the places that were named.
+
+    Whoever can write to that volume could else have files changed anywhere.
+    """
+    for one in kept:
+        directory = one.directory
+        if directory == one.place:
+            continue
+        is_named = directory in places or directory.parent in places
+        if not is_named or fs.stat(directory).kind is not FileKind.DIRECTORY:
+            raise ConfigInvalid(
+                f"{printable(one.path)} speaks of {printable(directory)}, which lies in no log directory that was named"
+            )
 
 
 def _when(milliseconds: int) -> str:

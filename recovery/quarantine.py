@@ -10,10 +10,12 @@ from pathlib import PurePath
 from typing import Final
 
 from recovery.manifest import MANIFEST_LIMIT, MANIFEST_SUFFIX, SUFFIX, Item, Manifest, decode
-from storage.errors import CheckpointCorrupt, CorruptData, FileVanished, PlanStale
+from storage.errors import CheckpointCorrupt, CorruptData, FileVanished, NoRoom, PlanStale
 from storage.fs import FileKind, Fs, ReadFs, read_all, temporary_name
 
 _CHUNK: Final = 1 << 20
+_LARGEST: Final = 1 << 32
+"""Bytes: no segment is larger than half of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +125,16 @@ def _overlap(kept: Sequence[Kept]) -> bool:
 
 
 def _refuse_unless_possible(fs: Fs, one: Kept) -> None:
+    needed = 0
     for item in one.manifest.items:
         state = _state(fs, one, item)
         if state.refused:
             raise PlanStale(one.directory / item.name, state.refused)
+        needed += item.size if item.step == "cut" and not state.done else 0
+    # Zeroes are only counted, and a number costs nothing: whoever wrote the manifest may have written any.
+    room = fs.free_bytes(one.directory) if needed else 0
+    if needed > room:
+        raise NoRoom(one.directory, needed, room)
 
 
 def _state(fs: ReadFs, one: Kept, item: Item) -> _State:
@@ -198,6 +206,8 @@ def _state_of_cut(fs: ReadFs, one: Kept, item: Item, path: PurePath) -> _State:
         return _State(refused="the bytes were discarded, and it was cut")
     if not item.zeroes and not _is(fs, one.place / item.kept, item.size, item.sha256):
         raise CheckpointCorrupt("the kept bytes are not what the manifest says", path=one.place / item.kept)
+    if item.zeroes and item.position + item.size > _LARGEST:
+        return _State(refused=f"{item.size} zero bytes are more than any file of a broker has")
     if size > item.position and not _tail_is(fs, one, item, path, size):
         return _State(refused="something was appended to it")
     is_back = size == item.position + item.size and fs.stat(path).mtime_ns == item.mtime_ns
