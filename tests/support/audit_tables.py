@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from audit.schema import TABLES, arrow_schema
+from audit.tables import Tables
 
 NOW = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
 CHANCES = {"degraded": 0.004, "divergent": 0.0004, "one_good_copy": 0.0006, "unreadable": 0.0002}
@@ -167,3 +170,17 @@ def _findings(chance: random.Random, verdicts: Sequence[dict[str, Any]]) -> list
             kind, severity = chance.choice([("index_short", "repairable"), ("above_high_watermark", "note")])
             made.append(finding_row(kind, severity, **where, broker=str(n % 12 + 1)))
     return made
+
+
+def write_tables(tables: MemoryTables, out: Path) -> Path:
+    """Write made-up audits as real ones lie on a disk."""
+    place = Tables(str(out))
+    for audit_id, found in tables.found.items():
+        for name, row_class in TABLES.items():
+            directory = place.directory(name, audit_id, "1")
+            place.make(directory)
+            made = pa.Table.from_pylist(found.get(name, []), arrow_schema(row_class))
+            pq.write_table(made, f"{directory}/part-0.parquet")
+        run = found["runs"][0]
+        place.commit(audit_id, "1", {"started_at": run["started_at"].isoformat(), "status": run["status"]})
+    return out
