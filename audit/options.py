@@ -33,6 +33,8 @@ class Source(NamedTuple):
 class AuditOptions:
     """How an audit is done; sizes in bytes. It travels to the executors."""
 
+    out: str = ""
+    """Where the tables are: a directory or URI that driver and executors can write to."""
     depth: str = "full"
     """`quick`, `full` or `records`."""
     audit_id: str = ""

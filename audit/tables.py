@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -94,6 +94,20 @@ class Tables:
             extra = [] if "audit_id" in schema.names else [pa.field("audit_id", pa.string())]
             return pa.schema([*schema, *extra]).empty_table()
         return pa.concat_tables(parts)
+
+    def audit_ids(self) -> list[str]:
+        """Return the audits that are there, the oldest first."""
+        return [one.audit_id for one in self.committed()]
+
+    def batches(self, name: str, audit_id: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield columns of one table of one audit, in pieces; raises `ConfigInvalid` if the audit is not there."""
+        from pyarrow import dataset  # noqa: PLC0415
+
+        one = self.find(audit_id)
+        path = self._path(name, f"audit_id={one.audit_id}", f"generation={one.generation}")
+        schema = arrow_schema(TABLES[name])
+        found = dataset.dataset(path, schema=schema, filesystem=self._store, format="parquet", partitioning=None)
+        yield from found.to_batches(columns=list(columns))
 
     # ---- writing
 

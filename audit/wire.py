@@ -22,7 +22,12 @@ Kinds = Mapping[str, type[Any]]
 
 def union_schema(kinds: Kinds) -> pa.Schema:
     """Return the Arrow schema of a stream of these kinds."""
-    return pa.schema([pa.field(name, pa.struct(list(arrow_schema(kind)))) for name, kind in kinds.items()])
+    return pa.schema([pa.field(name, _struct(kind)) for name, kind in kinds.items()])
+
+
+def _struct(kind: type[Any]) -> pa.DataType:
+    # Parts of a struct that is null are null themselves, whatever the table they end in allows.
+    return pa.struct([one.with_nullable(True) for one in arrow_schema(kind)])  # noqa: FBT003
 
 
 def union_ddl(kinds: Kinds) -> str:
