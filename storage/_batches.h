@@ -199,6 +199,33 @@ sum_holds(const uint8_t *batch, size_t size, int magic)
     return crc32_ieee(0, batch + 16, size - 16) == be32(batch + 12);
 }
 
+/* A client's batch that a leader may take as it is. */
+struct led {
+    struct walked walked;
+    int64_t producer_id;
+    int attributes, producer_epoch, base_sequence;
+};
+
+/* Tell whether `data` is one whole batch of magic 2 without codec, as a client sends it, with nothing to refuse and nothing
+   to set but what lies outside the checksum; false says no more than that somebody has to look closer. */
+static int
+lead_batch(const uint8_t *data, size_t size, struct led *led)
+{
+    if (size < V2_HEADER || signed64(data) != 0 || signed32(data + 8) != (int64_t)size - 12 || data[16] != 2)
+        return 0;
+    led->attributes = (int)signed16(data + 21);
+    led->producer_id = signed64(data + 43);
+    led->producer_epoch = (int)signed16(data + 51);
+    led->base_sequence = (int)signed32(data + 53);
+    const int64_t count = signed32(data + 57);
+    if ((led->attributes & ~0x10) != 0 || count <= 0 || count != signed32(data + 23) + 1
+        || (led->producer_id >= 0 && led->base_sequence < 0) || !sum_holds(data, size, 2))
+        return 0;
+    led->walked = walk_records(data + V2_HEADER, size - V2_HEADER, count, 0, signed64(data + 27));
+    return led->walked.count == count && led->walked.place == size - V2_HEADER
+        && led->walked.most == signed64(data + 35);
+}
+
 /* Judge what lies at `batch`, offsets aside: END if it is sound, with its size in *size. */
 static inline enum stop
 judge(const uint8_t *batch, size_t left, int verify, size_t *size)

@@ -153,6 +153,37 @@ module_walk_records(PyObject *Py_UNUSED(module), PyObject *args)
                          (long long)walked.most, PyBool_FromLong(walked.is_dense), PyBool_FromLong(walked.lacks_key));
 }
 
+/* What a leader changes in a client's batch lies outside the checksum: base offset and leader epoch. */
+static PyObject *
+module_lead(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer data;
+    long long next_offset;
+    int leader_epoch;
+    PyObject *result = NULL;
+    struct led led;
+    if (!PyArg_ParseTuple(args, "y*Li", &data, &next_offset, &leader_epoch))
+        return NULL;
+    /* The lock is kept: for batches of the usual size letting go of it would take as long as the work. */
+    if (!lead_batch(data.buf, (size_t)data.len, &led)) {
+        PyBuffer_Release(&data);
+        Py_RETURN_NONE;
+    }
+    PyObject *const copy = PyByteArray_FromStringAndSize(data.buf, data.len);
+    PyBuffer_Release(&data);
+    if (copy != NULL) {
+        uint8_t *const bytes = (uint8_t *)PyByteArray_AS_STRING(copy);
+        for (int n = 0; n < 8; n++)
+            bytes[n] = (uint8_t)((uint64_t)next_offset >> (56 - 8 * n));
+        for (int n = 0; n < 4; n++)
+            bytes[12 + n] = (uint8_t)((uint32_t)leader_epoch >> (24 - 8 * n));
+        result = Py_BuildValue("NLLLNiLii", copy, (long long)led.walked.count, (long long)led.walked.least,
+                               (long long)led.walked.most, PyBool_FromLong(led.walked.lacks_key), led.attributes,
+                               (long long)led.producer_id, led.producer_epoch, led.base_sequence);
+    }
+    return result;
+}
+
 /* ---- the fold ---- */
 
 typedef struct {
@@ -414,6 +445,7 @@ static PyMethodDef functions[] = {
     {"find", module_find, METH_VARARGS, NULL},
     {"check_records", module_check_records, METH_VARARGS, NULL},
     {"walk_records", module_walk_records, METH_VARARGS, NULL},
+    {"lead", module_lead, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,6 +1,7 @@
 from typing import Final, final
 
 from storage.fold_python import Event, Facts, Pair
+from storage.rows import Data, Led
 
 COLUMNS: Final[tuple[str, ...]]
 
@@ -19,6 +20,7 @@ def check_records(payload: memoryview, count: int, /) -> int: ...
 def walk_records(
     payload: bytes | memoryview, count: int, first: int, base_timestamp: int, /
 ) -> tuple[int, int, int, int, bool, bool]: ...
+def lead(data: Data, next_offset: int, leader_epoch: int, /) -> Led | None: ...
 
 @final
 class Fold:

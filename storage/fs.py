@@ -311,14 +311,14 @@ class OsWriteFile(_OpenFile):
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         left = memoryview(data).cast("B")
-        with _raising(write_fault, "writing", self._path):
-            # The end as it is now: were the file cut since the last write, the old place would leave a hole of zeros.
-            self._raw.seek(0, os.SEEK_END)
+        try:
+            self._raw.seek(0, os.SEEK_END)  # were it cut since the last write, the old place would leave a hole
             while left:
-                count = self._raw.write(left)
-                if not count:  # a device that takes nothing and calls it success must not keep us here for ever
-                    raise _refusal(errno.EIO)
+                if not (count := self._raw.write(left)):
+                    raise _refusal(errno.EIO)  # not for ever with a device that takes nothing and calls it success
                 left = left[count:]
+        except OSError as error:
+            raise write_fault("writing", self._path, error) from error
 
     def sync(self) -> None:
         with _raising(write_fault, "syncing", self._path):

@@ -80,6 +80,12 @@ class Walked(NamedTuple):
     lacks_key: bool
 
 
+Data = bytes | bytearray | memoryview
+Led = tuple[bytearray, int, int, int, bool, int, int, int, int]
+"""A copy with base offset and leader epoch set, number of records, their least timestamp (without -1; INT64_MAX: none)
+and their largest, whether one of them lacks a key, attributes, producer id, producer epoch, base sequence."""
+
+
 class Folded(NamedTuple):
     """`size` bytes of sound batches were scanned and folded; then it stopped because of `stop`.
 

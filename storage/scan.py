@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from storage import scan_python
-from storage.rows import BatchRows, Scanned, Walked
+from storage.rows import BatchRows, Data, Led, Scanned, Walked
 
 
 class Kernel(Protocol):
@@ -38,6 +38,8 @@ class Kernel(Protocol):
     def walk_records(
         self, payload: bytes | memoryview, count: int, *, first: int = 0, base_timestamp: int = 0
     ) -> Walked: ...
+
+    def lead_batch(self, data: Data, next_offset: int, leader_epoch: int, /) -> Led | None: ...
 
 
 def _choose() -> tuple[str, Kernel]:
@@ -124,3 +126,12 @@ def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, bas
     as Java's do. Bytes behind the last record are no fault here.
     """
     return _kernel.walk_records(payload, count, first=first, base_timestamp=base_timestamp)
+
+
+lead_batch = _kernel.lead_batch
+"""`lead_batch(data, next_offset, leader_epoch)` returns the one batch in `data` as a leader writes it, as `Led` says.
+
+None, which says nothing of the batch, unless it is a whole batch of magic 2 without codec, as clients send them, with a
+sound checksum, sound records as many as its header says, and the largest timestamp that its header says; and always
+where the kernel is the one in Python. Offsets, times of records and sequence numbers are for the caller to judge.
+"""

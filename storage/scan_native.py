@@ -10,7 +10,7 @@ from storage import _scan
 from storage.rows import COLUMNS, BatchRows, Scanned, Stop, Walked
 from storage.units import INT64_MAX
 
-if _scan.COLUMNS != COLUMNS or not hasattr(_scan, "walk_records"):
+if _scan.COLUMNS != COLUMNS or not hasattr(_scan, "lead"):
     raise ImportError("storage._scan was built from other sources")
 
 
@@ -55,3 +55,7 @@ def check_records(payload: memoryview, count: int) -> int:
 def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, base_timestamp: int = 0) -> Walked:
     """Do what `storage.scan.walk_records` says."""
     return Walked(*_scan.walk_records(payload, count, first, base_timestamp))
+
+
+lead_batch = _scan.lead
+"""What `storage.scan.lead_batch` says; called as it is, for it is called for every append."""

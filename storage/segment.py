@@ -179,7 +179,8 @@ class LogSegment:
         except EnvironmentFault as fault:
             self._cut_back(position, fault)
             raise
-        self._load_largest()
+        if not self._largest_known:
+            self._load_largest()
         for batch in batches:
             self._note(batch, position)
             position += batch.size
@@ -201,12 +202,13 @@ class LogSegment:
         if self._first_timestamp is None and position == 0:
             self._first_timestamp = batch.max_timestamp
         # A full index, which many small batches in one append can make, only gets sparse: look-ups stay right.
-        if self._unindexed_bytes > self.limits.index_interval_bytes and not self.is_index_full:
+        waiting = self._unindexed_bytes
+        if waiting > self.limits.index_interval_bytes and not self.is_index_full:
             self.offset_index.append(OFFSET_ENTRY.pack(batch.last_offset - self.base_offset, position))
             self._offset_room = (self._offset_room or 0) - 1
             self._append_time()
-            self._unindexed_bytes = 0
-        self._unindexed_bytes += batch.size
+            waiting = 0
+        self._unindexed_bytes = waiting + batch.size
 
     def _append_time(self) -> None:
         """Add the largest timestamp so far to the time index if it is larger than the last one there."""
@@ -242,9 +244,13 @@ class LogSegment:
         Because of the size, of the age in message time (the clock where the first batch has no timestamp), of a full
         index, or of an offset that is out of range.
         """
-        if self.size > max_bytes - added or self.is_index_full or not self.can_hold(last_offset):
+        if self.size > max_bytes - added or self.is_index_full or not 0 <= last_offset - self.base_offset <= INT32_MAX:
             return True
-        return self.size > 0 and self.waited_ms(max_timestamp, now_ms) > max_ms - self.jitter_ms
+        if not self.size:
+            return False
+        first = self._first_timestamp
+        waited = max_timestamp - first if first is not None and first >= 0 else self.waited_ms(max_timestamp, now_ms)
+        return waited > max_ms - self.jitter_ms
 
     def waited_ms(self, max_timestamp: int, now_ms: int) -> int:
         """Return how old the segment is when a batch of `max_timestamp` comes: ms, below 0 if time goes backwards."""
