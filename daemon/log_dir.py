@@ -135,8 +135,9 @@ class LogDir:
             for name in self._unopened():
                 trim_indexes(self._fs, self.path / name)
         delay = self.options.defaults.file_delete_delay_ms
-        deleted = [d for d in self.directories() if d.state is DirectoryState.DELETE]
-        self._waiting += [(now_ms + delay, self.path / d.name) for d in deleted]
+        deleted = [self.path / d.name for d in self.directories() if d.state is DirectoryState.DELETE]
+        # They have waited since they were given that name; else who opens for a moment only would never remove any.
+        self._waiting += [(min(self._fs.stat(path).mtime_ns // 1_000_000, now_ms) + delay, path) for path in deleted]
 
     def open_partition(self, name: str, config: LogConfig, now_ms: int, *, has_settings: bool) -> Partition:
         """Open the log in the directory `name`. Raises as `Log.open` does, and `CheckpointCorrupt`.
@@ -218,7 +219,9 @@ class LogDir:
             self._points[CLEANER_OFFSETS].pop(name, None)
         self._write(CLEANER_OFFSETS)
         for name in gone:
-            self._waiting.append((due, mark_deleted(self._fs, self.path, name, self.options.draw_id())))
+            waiting = mark_deleted(self._fs, self.path, name, self.options.draw_id())
+            self._fs.set_mtime(waiting, now_ms * 1_000_000)
+            self._waiting.append((due, waiting))
             for checkpoint in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
                 self._points[checkpoint].pop(name, None)
         self._write(RECOVERY_POINTS)

@@ -62,6 +62,7 @@ class LogManager:
             for log_dir in log_dirs:
                 log_dir.go_offline("opening was given up")
             raise
+        manager.each_log_dir(lambda log_dir: log_dir.remove_due(now_ms))
         manager._ensure_online()
         return manager
 

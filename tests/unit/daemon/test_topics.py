@@ -121,6 +121,17 @@ def test_a_deletion_that_was_waiting_goes_on_after_the_next_opening() -> None:
     assert [name for name in fs.entries(A) if "orders" in name] == []
 
 
+def test_what_has_waited_long_enough_by_the_next_opening_goes_with_it() -> None:
+    fs = disk()
+    with open_manager(fs) as manager:
+        manager.topics.create("orders", 1, {}, NOW)
+        manager.topics.delete("orders", NOW)
+    open_manager(fs, now_ms=NOW + 59_999).close()
+    assert [name for name in fs.entries(A) if "orders" in name] != []
+    open_manager(fs, now_ms=NOW + 60_000).close()
+    assert [name for name in fs.entries(A) if "orders" in name] == []
+
+
 def test_a_topic_made_anew_has_another_id_and_nothing_of_the_old_one() -> None:
     fs = disk()
     with open_manager(fs) as manager:
