@@ -144,6 +144,7 @@ class Soak:
         self.report = Report(seed)
         self.ledger = self.report.ledger
         self.counts: dict[str, Any] = {}
+        self.is_full = False
 
     def run(self) -> Report:
         """Kill and judge until the time is over, or something is wrong."""
@@ -208,6 +209,9 @@ class Soak:
         self.report.events += 1
         if event["e"] == "bad":
             self.report.wrong.append(event["what"])
+        elif event["e"] == "full":
+            self.is_full = True
+            time.sleep(5)
         elif event["e"] == "counts":
             self.counts = event
         self.report.appends += event["e"] == "ack"
@@ -215,7 +219,7 @@ class Soak:
 
     def work(self, child: Child, life: Life, seconds: float) -> None:
         begun = sampled = time.monotonic()
-        self.counts = {"reads": 0, "records": 0}
+        self.counts, self.is_full = {"reads": 0, "records": 0}, False
         while not child.has_ended and time.monotonic() < begun + seconds and not self.report.wrong:
             for event in child.events(begun + seconds):
                 self.hear(event)
@@ -225,9 +229,9 @@ class Soak:
         life.seconds = time.monotonic() - begun
         self.report.reads += self.counts["reads"]
         self.report.records_read += self.counts["records"]
-        if child.has_ended:
+        if child.has_ended and not self.is_full:
             self.report.wrong.append(f"the worker ended by itself: exit status {child.process.wait()}")
-        elif not life.samples:
+        elif not life.samples and not child.has_ended:
             life.samples.append((0.0, *child.usage()))
 
     def finish(self, child: Child, *, stops: bool) -> None:
@@ -239,7 +243,7 @@ class Soak:
         while not child.has_ended and time.monotonic() < deadline:
             for event in child.events(deadline):
                 self.hear(event)
-        if stops and child.process.wait() != 0:
+        if stops and not self.is_full and child.process.wait() != 0:
             self.report.wrong.append(f"a stop ended with status {child.process.returncode}")
         self.report.wrong += self.ledger.wrong
 

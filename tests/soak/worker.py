@@ -39,7 +39,7 @@ from daemon.options import Intervals, ManagerOptions
 from storage.batch import parse_header
 from storage.config import LogConfig
 from storage.control import ControlType, EndTxnMarker, encode_control_batch
-from storage.errors import LogmendError
+from storage.errors import DiskFull, LogmendError
 from storage.fs import OsFs
 from storage.log import Log
 from storage.log_types import Isolation
@@ -220,6 +220,8 @@ class Worker:
 
     def tick(self) -> None:
         failed = self.manager.run_due(now())
+        if any(isinstance(fault, DiskFull) for fault in failed):
+            raise next(fault for fault in failed if isinstance(fault, DiskFull))
         if failed:
             say("bad", what=f"run_due: {failed}")
         for _, partition in self.manager.partitions():
@@ -333,6 +335,9 @@ def main() -> None:
     plant = sys.argv[3] if len(sys.argv) > 3 else ""
     try:
         Worker(sys.argv[1], int(sys.argv[2]), plant).run()
+    except DiskFull:  # not what the soak is about: others filled the disk, and the next one goes on when there is room
+        say("full")
+        os._exit(1)
     except LogmendError as error:
         say("bad", what=f"{type(error).__name__}: {error}")
         raise
