@@ -72,6 +72,7 @@ class ProgressReporter:
             else:
                 self._meter.expect(total_bytes)  # the same one is read once more
             self._running.add(what)
+            self._tell_supervisor()
             self._event("scan_started", what=what, total_bytes=total_bytes, partitions=partitions)
 
     def scanned(self, partition: str, size: int) -> None:
@@ -123,9 +124,8 @@ class ProgressReporter:
 
     def _tick(self) -> None:
         now = self._clock()
-        if self._show is not None and now - self._told >= _TELL_SECONDS:
-            self._told = now
-            self._show(self._meter.line())
+        if now - self._told >= _TELL_SECONDS:
+            self._tell_supervisor()
         waited = now - self._shown
         if self._mode is Mode.PLAIN and waited >= _LINE_SECONDS:
             self._shown = now
@@ -133,6 +133,11 @@ class ProgressReporter:
         elif self._mode is Mode.TERMINAL and waited >= _REDRAW_SECONDS and now - self._meter.began >= _QUIET_SECONDS:
             self._shown = now
             self._draw(self._meter.line())
+
+    def _tell_supervisor(self) -> None:
+        self._told = self._clock()
+        if self._show is not None:
+            self._show(self._meter.line())
 
     def _draw(self, line: str) -> None:
         line = line[: _columns() - 1]

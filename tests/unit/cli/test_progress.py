@@ -142,3 +142,18 @@ def test_auto_is_a_terminal_only_on_one() -> None:
     assert choose_mode("auto", is_terminal=True) is Mode.TERMINAL
     assert choose_mode("auto", is_terminal=False) is Mode.PLAIN
     assert choose_mode("none", is_terminal=True) is Mode.NONE
+
+
+def test_a_supervisor_is_told_at_the_beginning_and_once_a_second_while_something_moves() -> None:
+    told: list[str] = []
+    run = Run(Mode.NONE)
+    run.reporter = ProgressReporter(Console(run.out, run.err), Mode.NONE, run.clock, told.append)
+    run.reporter.begin("/data", 4096, 1)
+    for _ in range(4):
+        run.scan(1024, 0.5)
+    assert told == [
+        "/data: 0 B of 4.0 KiB, 0 %, 0 of 1 partition",
+        "/data: 2.0 KiB of 4.0 KiB, 50 %, 2.0 KiB/s, ETA 1 s, 0 of 1 partition, orders-0",
+        "/data: 4.0 KiB of 4.0 KiB, 100 %, 2.0 KiB/s, ETA 0 s, 0 of 1 partition, orders-0",
+    ]
+    assert run.err.getvalue() == ""
