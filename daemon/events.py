@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
-from pathlib import PurePath
 from typing import Any, Final, NamedTuple, TextIO
 
 import structlog
@@ -76,6 +75,7 @@ class EventLog:
         self._turn = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
+        self._show = _as_it_is if format == "json" else _printable
         self._logger = _logger(format, stream or sys.stderr, journal)
 
     def tell(self, event: str, **fields: object) -> None:
@@ -158,26 +158,23 @@ class EventLog:
         if LEVELS.index(told.level) < LEVELS.index(self.level):
             return
         with contextlib.suppress(OSError, ValueError):  # nobody reads; there is nobody to tell
-            self._logger.info(told.event, _at_ms=told.at_ms, _level=told.level, **_shown(told.fields))
+            shown = {name: self._show(value) for name, value in told.fields.items() if value is not None}
+            # As one value, lest a field be called like something of the logger's own.
+            self._logger.info(told.event, _told=(told.at_ms, told.level, shown))
 
 
-def _shown(fields: Mapping[str, object]) -> dict[str, object]:
-    """Return the fields as they go into a line: numbers as they are, whatever else in printable text; None left out."""
-    return {name: _plain(value) for name, value in fields.items() if value is not None}
+def _as_it_is(value: object) -> object:
+    """Return a value for JSON, where whatever acts upon a reader is escaped later: numbers, and text of bounded length."""
+    if isinstance(value, bool | int | float):
+        return value
+    text = " ".join(map(str, value)) if isinstance(value, list | tuple | set | frozenset) else str(value)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
 
 
-def _plain(value: object) -> object:
-    match value:
-        case bool() | int() | float():
-            return value
-        case list() | tuple() | set() | frozenset():
-            text = " ".join(str(each) for each in value)
-        case PurePath() | str():
-            text = str(value)
-        case _:
-            text = str(value)
-    shown = printable(text)
-    return shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "..."
+def _printable(value: object) -> object:
+    """Return a value for a line of text: whatever came from the disk is escaped."""
+    plain = _as_it_is(value)
+    return printable(plain) if isinstance(plain, str) else plain
 
 
 def stamp(at_ms: int) -> str:
@@ -209,8 +206,8 @@ def _logger(style: str, stream: TextIO, journal: str) -> Any:
 
 def _frame(_logger: Any, _method: str, told: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Put time and level in front."""
-    at_ms, level, event = told.pop("_at_ms"), told.pop("_level"), told.pop("event")
-    return {"timestamp": stamp(at_ms), "level": level, "event": event, **told}
+    at_ms, level, fields = told["_told"]
+    return {"timestamp": stamp(at_ms), "level": level, "event": told["event"], **fields}
 
 
 def _console(stream: TextIO) -> Callable[..., Any]:
