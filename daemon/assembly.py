@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Protocol, runtime_checkable
 
 from daemon.config import UNIX, ServiceConfig, changes, put_in_force
-from daemon.disk import Disk
+from daemon.device_health import DeviceHealth
 from daemon.events import EventLog
 from daemon.guard import GuardWorker
 from daemon.ledger import Ledger
@@ -62,11 +62,12 @@ def assemble(config: ServiceConfig, around: Surroundings) -> Service:
     guarded = [each.path for each in config.log_dirs if each.mode is Mode.GUARD]
     owned = [each.path for each in config.log_dirs if each.mode is Mode.OWN]
     live = _Live(config, around)
+    health = DeviceHealth(around.clock, config.scrub.sick_errors, config.scrub.sick_seconds)
     workers: list[Worker] = [
-        GuardWorker(path, around.ledger, around.clock, around.events, config.guard, disk=Disk()) for path in guarded
+        GuardWorker(path, around.ledger, around.clock, around.events, config.guard, health=health) for path in guarded
     ]
     if owned:
-        workers.append(_own_worker(owned, config, around))
+        workers.append(_own_worker(owned, live, health))
     live.workers = workers
     setup = Setup(
         around.version, around.kernel, around.events, around.clock, around.systemd,
@@ -85,9 +86,12 @@ def assemble(config: ServiceConfig, around: Surroundings) -> Service:
     return service
 
 
-def _own_worker(paths: list[PurePath], config: ServiceConfig, around: Surroundings) -> OwnWorker:
+def _own_worker(paths: list[PurePath], live: _Live, health: DeviceHealth) -> OwnWorker:
+    around = live.around
+
     def scrubber(path: PurePath, flushed: FlushedUpTo) -> Scrubber:
-        return Scrubber(path, around.ledger, around.clock, around.events, config.scrub, flushed=flushed)
+        options = live.config.scrub  # those in force when it begins
+        return Scrubber(path, around.ledger, around.clock, around.events, options, flushed=flushed, health=health)
 
     fs = MovingFs()
     setup = OwnSetup(

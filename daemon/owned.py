@@ -27,6 +27,7 @@ from daemon.recovery_events import tell_recovery
 from daemon.refusals import LogDirHeld, LogDirStopped
 from daemon.scrub import COMMANDS, Scrubber
 from daemon.snapshot import Clock, DirState, Events, LogDirStatus, Worker
+from daemon.verify_options import GuardOptions
 from storage.errors import (
     CorruptData,
     EnvironmentFault,
@@ -297,6 +298,11 @@ class OwnWorker(Worker):
             raise ValueError(f"unknown order {name}")
         answers = [scrubber.command(name, argument) for scrubber in tuple(self._scrubbers.values())]
         return "\n".join(dict.fromkeys(answers)) or "no own log directory is open"
+
+    def adjust(self, options: GuardOptions) -> None:
+        """Scrub by other options from now on."""
+        for scrubber in tuple(self._scrubbers.values()):
+            scrubber.adjust(options.scrub)
 
     def has_hope(self) -> bool:
         """Tell whether a directory that is left aside could be opened by now: it is there, and nobody holds it."""

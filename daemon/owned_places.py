@@ -12,6 +12,7 @@ from typing import Final
 from daemon.progress import RecoveryWatch
 from daemon.scrub import Scrubber
 from daemon.snapshot import Clock, DirState, LogDirStatus, Mode, RecoveryProgress
+from daemon.verdicts import device_name
 from storage.errors import EnvironmentFault, ExitStatus
 from storage.fs import ReadFs, lock_state
 
@@ -124,10 +125,3 @@ class Places:
             found, scrub=scrubber.status(), findings=scrubber.findings(), partitions=scrubber.cells(),
             size_bytes=scrubber.size_bytes(),
         )  # fmt: skip
-
-
-def device_name(number: int) -> str:
-    """Return the number of a device as Linux writes it: `259:2`."""
-    major = (number >> 8 & 0xFFF) | (number >> 32 & ~0xFFF)
-    minor = (number & 0xFF) | (number >> 12 & ~0xFF)
-    return f"{major}:{minor}"
