@@ -76,7 +76,7 @@ class EventLog:
         self._closing = False
         self._thread: threading.Thread | None = None
         self._show = _as_it_is if format == "json" else _printable
-        self._logger = _logger(format, stream or sys.stderr, journal)
+        self._output, self._logger = _logger(format, stream or sys.stderr, journal)
 
     def tell(self, event: str, **fields: object) -> None:
         """Count the event, and have it logged and notified of."""
@@ -108,6 +108,8 @@ class EventLog:
             self._turn.notify_all()
         if self._thread is not None:
             self._thread.join(seconds)
+        if self._thread is None or not self._thread.is_alive():
+            self._output.close()
 
     def _count(self, told: Told, kind: EventKind) -> None:
         self._counters[told.event] = self._counters.get(told.event, 0) + 1
@@ -164,7 +166,7 @@ class EventLog:
 
 
 def _as_it_is(value: object) -> object:
-    """Return a value for JSON, where whatever acts upon a reader is escaped later: numbers, and text of bounded length."""
+    """Return a value for JSON, which escapes by itself: a number, or text of bounded length."""
     if isinstance(value, bool | int | float):
         return value
     text = " ".join(map(str, value)) if isinstance(value, list | tuple | set | frozenset) else str(value)
@@ -182,8 +184,8 @@ def stamp(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _logger(style: str, stream: TextIO, journal: str) -> Any:
-    """Return the structlog logger of a format. It is bound to nothing global: two logs may live side by side."""
+def _logger(style: str, stream: TextIO, journal: str) -> tuple[_Lines | _Journal, Any]:
+    """Return where lines go, and the structlog logger of a format. It is bound to nothing global: two logs may live side by side."""
     output: _Lines | _Journal = _Lines(stream)
     if style == "journald":
         try:
@@ -196,12 +198,13 @@ def _logger(style: str, stream: TextIO, journal: str) -> Any:
         "json": structlog.processors.JSONRenderer(serializer=lambda told, **_: dumps(told)),
         "journald": _journal_fields,
     }
-    return structlog.wrap_logger(
+    logger = structlog.wrap_logger(
         output,
         processors=[_frame, renderers[style]],
         wrapper_class=structlog.BoundLogger,
         cache_logger_on_first_use=True,
     )
+    return output, logger
 
 
 def _frame(_logger: Any, _method: str, told: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -235,13 +238,23 @@ class _Lines:
         self._stream.write(line.replace("\n", " ") + "\n")
         self._stream.flush()
 
+    def close(self) -> None:
+        """Leave the stream to whoever opened it."""
+
 
 class _Journal:
     """systemd's journal, by its native protocol: a datagram an event."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.connect(path)
+        try:
+            self._socket.connect(path)
+        except OSError:
+            self._socket.close()
+            raise
 
     def info(self, fields: str) -> None:
         self._socket.send(fields.encode("utf-8", "backslashreplace") + b"\n")
+
+    def close(self) -> None:
+        self._socket.close()
