@@ -18,6 +18,7 @@ from cli.recover import refuse_foreign_daemon
 from cli.settings import Settings, parse_properties
 from cli.targets import absolute, ensure_log_dir
 from cli.version import version
+from daemon.broker_options import options_of_broker
 from daemon.manager import LogManager
 from daemon.options import ManagerOptions
 from storage.config import LogConfig
@@ -69,13 +70,10 @@ def opened(arguments: argparse.Namespace, console: Console, environment: Mapping
     settings = settings_of(arguments, environment)
     paths = paths_of(OsFs(), settings)
     options = ManagerOptions(
-        defaults=defaults_of(arguments),
-        knows_broker=bool(getattr(arguments, "server_properties", None)),
-        recovery=options_of(settings),
-        jobs=settings.jobs,
-        version=version(),
-        draw_jitter=random.randrange,
+        recovery=options_of(settings), jobs=settings.jobs, version=version(), draw_jitter=random.randrange
     )
+    if properties := _properties_of(arguments):
+        options = options_of_broker(options, properties, time.sleep)
     manager = LogManager.open(OsFs(), paths, now_ms(), options)
     with deferred() as deferral, manager:
         for reason in manager.offline.values():
@@ -85,8 +83,12 @@ def opened(arguments: argparse.Namespace, console: Console, environment: Mapping
 
 def defaults_of(arguments: argparse.Namespace) -> LogConfig:
     """Return the settings that topics have unless they say otherwise."""
+    return LogConfig.of_broker(_properties_of(arguments))
+
+
+def _properties_of(arguments: argparse.Namespace) -> Mapping[str, str]:
     path = getattr(arguments, "server_properties", None)
-    return LogConfig.of_broker(parse_properties(_read(path), path)) if path else LogConfig()
+    return parse_properties(_read(path), path) if path else {}
 
 
 def allow_many_files() -> None:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
@@ -19,6 +20,7 @@ from cli.settings import broker_file, own_file
 from cli.signals import Terminated
 from cli.version import facts, version
 from daemon.assembly import Surroundings, assemble
+from daemon.broker_options import options_of_broker
 from daemon.clock import SystemClock
 from daemon.config import ServiceConfig
 from daemon.events import FORMATS, LEVELS, EventLog
@@ -28,7 +30,6 @@ from daemon.options import ManagerOptions
 from daemon.service import Service
 from daemon.snapshot import Mode
 from daemon.systemd import Systemd
-from storage.config import LogConfig
 from storage.errors import ConfigInvalid, EnvironmentFault, ExitStatus
 from storage.fs import OsFs
 
@@ -132,14 +133,10 @@ def _manager_options(read: Read, flags: Mapping[str, Any], environment: Mapping[
 
     path, document = own_file(flags, environment)
     _, properties = broker_file(flags, environment, document, path)
-    return ManagerOptions(
-        defaults=LogConfig.of_broker(properties) if properties else LogConfig(),
-        knows_broker=bool(properties),
-        recovery=options_of(read.settings),
-        jobs=read.settings.jobs,
-        version=version(),
-        draw_jitter=random.randrange,
+    options = ManagerOptions(
+        recovery=options_of(read.settings), jobs=read.settings.jobs, version=version(), draw_jitter=random.randrange
     )
+    return options_of_broker(options, properties, time.sleep) if properties else options
 
 
 @contextlib.contextmanager

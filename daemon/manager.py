@@ -14,6 +14,7 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import Self
 
+from checkpoint.leader_epoch import end_offset_for
 from daemon.cleaning import Cleaner
 from daemon.log_dir import LogDir
 from daemon.opening import claim_log_dirs, open_log_dirs
@@ -29,7 +30,7 @@ from storage.log import Log
 from storage.log_types import Appended, Fetched, Isolation, Truncated
 from storage.producers import Origin
 from storage.refusals import LogUnusable
-from storage.units import Offset, TopicPartition
+from storage.units import Epoch, Offset, TopicPartition
 
 
 class LogManager:
@@ -146,6 +147,14 @@ class LogManager:
             partition.flush(now_ms)
         return partition.log.recovery_point
 
+    def end_offset_for_epoch(self, name: TopicPartition, epoch: Epoch) -> tuple[Epoch, Offset] | None:
+        """Return the newest leader epoch up to `epoch` and where it ends, None for one above all that are known.
+
+        It tells a follower, or a consumer, from where on what it has is not in the log any more.
+        """
+        partition = self.partition(name)
+        return end_offset_for(partition.epochs.entries, epoch, partition.log.log_end)
+
     def delete_records(self, name: TopicPartition, before: Offset) -> None:
         """Let a log begin at `before`; raises `OffsetOutOfRange` above its end. Durable when this returns."""
         log_dir, partition = self._find(name)
@@ -204,8 +213,11 @@ class LogManager:
     def compact(self, now_ms: int) -> list[LogmendError]:
         """Compact every partition that is due, the dirtiest first, each once; return what went wrong.
 
+        Where the options say that nothing is to be compacted, nothing is.
         One that is damaged stays as it is, and is tried again after a while; `cleaner.uncleanable` says which and why.
         """
+        if not self.options.compacts:
+            return []
         due: list[tuple[float, LogDir, Partition]] = []
 
         def judge(log_dir: LogDir, partition: Partition) -> None:

@@ -51,6 +51,8 @@ class ManagerOptions:
     producer_expiration_ms: int = 86_400_000
     cleaner_memory_bytes: int = 134_217_728
     """Of the offset map: `log.cleaner.dedupe.buffer.size`."""
+    compacts: bool = True
+    """`log.cleaner.enable`: without it, what is to be compacted stays as it is."""
     cleaner_throttle: Callable[[int], None] = lambda _size: None
     """Is told of the bytes that compaction reads and writes, and may wait."""
     sets_aside: tuple[type[LogmendError], ...] = ()
