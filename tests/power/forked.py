@@ -133,10 +133,23 @@ def sync_disk(place: Path) -> None:
 
 
 @dataclass
+class NoCut:
+    """A directory whose file system goes on: only the process is killed, and all that it wrote is there."""
+
+    place: Path
+
+    def cut_power(self, flag: int) -> None: ...
+
+    def unmount(self) -> None: ...
+
+    def mount(self) -> None: ...
+
+
+@dataclass
 class Cutter:
     """One kind of work on one disk, cut again and again."""
 
-    disk: Disk
+    disk: Disk | NoCut
     rng: random.Random
     cuts: int = 0
     left_to_do: int = 0
@@ -218,6 +231,8 @@ class EngineCutter(Cutter):
             raise AssertionError(f"{story}: {', '.join(steps)}: {type(error).__name__}: {error}") from error
 
     def judge(self, promises: Promises) -> None:
+        if isinstance(self.disk, NoCut):  # what was said was written, and is there whether it was flushed or not
+            promises.flushed = max(promises.said, default=promises.flushed - 1) + 1
         # A recovery that was cut off is made again with the same plan, and writes its manifest anew.
         before = {name: data for name, data in read_tree(self.home).items() if not name.endswith(".logmend.json")}
         self.left_to_do += not plan(self.home, OPTIONS).is_empty
@@ -280,7 +295,7 @@ class CommandCutter(Cutter):
         if name not in _WANTED:
             from support.faults import recovered  # noqa: PLC0415
 
-            _WANTED[name] = recovered(DAMAGES[name], self.disk.image.parent / "undisturbed")
+            _WANTED[name] = recovered(DAMAGES[name], self.disk.place.parent / "undisturbed")
         return _WANTED[name]
 
 
