@@ -7,20 +7,22 @@ files below `OUT/_staging`, and from there into the tables at the end, all at on
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from audit import plans
-from audit.kinds import DISAGREEMENTS, UNREADABLES, AuditKind
+from audit.host_scan import COLUMNS, check_report
+from audit.kinds import AuditKind
 from audit.listing import LISTED, ListedSegment, LogDirRow, audit_row
 from audit.options import AuditOptions, Source, manifest_digest, read_manifest
 from audit.progress import Progress, SilentProgress, Watch
+from audit.results import AuditResult, fleets_of, newest_metadata, spark_path, status_of
 from audit.schema import TABLES, FindingRow, RunRow, columns, row_tuple, spark_ddl
 from audit.steps import (
     ASSIGNED,
@@ -39,11 +41,8 @@ from audit.steps import (
 )
 from audit.tables import Committed, Tables, check_writable, checked_id
 from audit.tasks import VERIFIED
-from audit.verdicts import Fleet
 from audit.verifying import Driver, grouped, numbered, task_size
 from audit.wire import union_ddl
-from recovery.findings import Severity
-from recovery.report import worst
 from storage.errors import ExitStatus
 from storage.scan import crc_name, kernel_name
 
@@ -57,29 +56,6 @@ _NAMED: Final = 100
 _RESUMED: Final = "options.txt"
 _APART: Final = 10**9
 """Above the numbers of tasks are those of single segments that are tried alone."""
-
-
-@dataclass(slots=True)
-class AuditResult:
-    """What an audit found, in numbers. `status` is what `logmend audit` exits with."""
-
-    audit_id: str
-    out: str
-    status: ExitStatus
-    verdicts: dict[str, int] = field(default_factory=dict)
-    kinds: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Kind and severity to the number of findings."""
-    unreadable: list[tuple[str, str]] = field(default_factory=list)
-    """The first hundred places that could not be read, and why."""
-    disagreements: list[FindingRow] = field(default_factory=list)
-    """The first hundred."""
-    segments: int = 0
-    from_previous: int = 0
-    bytes_read: int = 0
-    bytes_listed: int = 0
-    tasks: int = 0
-    kernel: str = ""
-    seconds: float = 0.0
 
 
 def start_session(settings: Mapping[str, str]) -> SparkSession:
@@ -114,6 +90,16 @@ def run(
     result = audit.run(stamp)
     result.seconds = time.time() - began
     return result
+
+
+class _Seen(NamedTuple):
+    """What was listed and read."""
+
+    listing: DataFrame
+    listed: DataFrame
+    segments: DataFrame
+    blocks: DataFrame
+    findings: list[DataFrame]
 
 
 class _Audit:
@@ -151,6 +137,8 @@ class _Audit:
         return options, generation
 
     def run(self, stamp: datetime) -> AuditResult:
+        if self._options.reports:
+            return self._join(stamp)
         self._progress.phase("listing")
         listing = self._listing()
         listed = _of(listing, "segment", LISTED)
@@ -164,11 +152,41 @@ class _Audit:
         if same is not None:
             fresh = _together([_of(part, "segment", VERIFIED) for part in read])
             findings.append(plans.changed(self._spark, same, fresh))
+        seen = _Seen(listing, listed, segments, blocks, findings)
+        return self._finish(stamp, seen, self._metadata)
+
+    def _join(self, stamp: datetime) -> AuditResult:
+        """Audit what reports of hosts say; no disk is read."""
+        for name in self._options.reports:
+            check_report(name)
+        paths = [spark_path(name) for name in self._options.reports]
+        reports = self._spark.read.schema(union_ddl(COLUMNS)).parquet(*paths)
+        names = {name: f"`listed_{name}` AS `{name}`" for name in LISTED}
+        listing = reports.selectExpr(*names.values())
+        listed, segments = _of(listing, "segment", LISTED), _of(reports, "segment", VERIFIED)
+        self._result.kernel = "reports"
+        findings = [_of(listing, "finding", LISTED)]
+        seen = _Seen(listing, listed, segments, _of(reports, "block", VERIFIED), findings)
+
+        def assigned(newest: Sequence[LogDirRow]) -> DataFrame:
+            nothing = f"CAST(NULL AS struct<{_inner(FindingRow)}>) AS finding"
+            wanted = self._spark.createDataFrame(
+                [(r.cluster, r.log_dir) for r in newest], "cluster string, log_dir string"
+            )
+            rows = reports.where("assigned IS NOT NULL").selectExpr("assigned", nothing)
+            there = (rows["assigned.cluster"] == wanted["cluster"]) & (rows["assigned.log_dir"] == wanted["log_dir"])
+            return rows.join(wanted, there, "left_semi")
+
+        return self._finish(stamp, seen, assigned)
+
+    def _finish(
+        self, stamp: datetime, seen: _Seen, metadata: Callable[[Sequence[LogDirRow]], DataFrame]
+    ) -> AuditResult:
         self._progress.phase("comparing")
-        judged, told = self._judge(listing, listed, segments, blocks, _together([*findings, self._extra()]))
-        every = _together([*findings, self._extra(), told, _of(judged, "finding", JUDGED)])
+        judged, told = self._judge(seen, metadata)
+        every = _together([*seen.findings, self._extra(), told, _of(judged, "finding", JUDGED)])
         self._progress.phase("writing")
-        self._write(stamp, listed, segments, blocks, every, _of(judged, "verdict", JUDGED))
+        self._write(stamp, seen, every, _of(judged, "verdict", JUDGED))
         return self._result
 
     # ---- listing
@@ -176,7 +194,7 @@ class _Audit:
     def _listing(self) -> DataFrame:
         rows = [(*source, number) for number, source in enumerate(self._sources)]
         sources = self._spark.createDataFrame(rows, "cluster string, broker string, log_dir string, task int")
-        spread = sources.repartitionById(len(rows), "task")
+        spread = sources.repartitionById(max(len(rows), 1), "task")
         return self._kept("listing", spread.mapInArrow(ListLogDirs(self._options), union_ddl(LISTED)))
 
     def _kept(self, name: str, frame: DataFrame) -> DataFrame:
@@ -301,37 +319,31 @@ class _Audit:
     def _extra(self) -> DataFrame:
         return self._spark.createDataFrame([row_tuple(row) for row in self._more], spark_ddl(FindingRow))
 
-    def _judge(
-        self, listing: DataFrame, listed: DataFrame, segments: DataFrame, blocks: DataFrame, findings: DataFrame
-    ) -> tuple[DataFrame, DataFrame]:
+    def _judge(self, seen: _Seen, metadata: Callable[[Sequence[LogDirRow]], DataFrame]) -> tuple[DataFrame, DataFrame]:
         """Return verdicts with findings, and what reading the metadata had to tell."""
         spark = self._spark
-        dirs = [LogDirRow(**row.asDict()) for row in _of(listing, "log_dir", LISTED).collect()]
+        dirs = [LogDirRow(**row.asDict()) for row in _of(seen.listing, "log_dir", LISTED).collect()]
         self._check_clusters(dirs)
-        told = self._metadata(dirs)
+        told = metadata(newest_metadata(dirs))
         assigned = _of(told, "assigned", ASSIGNED)
         known = frozenset(row[0] for row in assigned.select("cluster").distinct().collect())
         states = plans.replica_states(
             spark,
-            replicas=_of(listing, "replica", LISTED),
-            listed=listed,
-            segments=segments,
-            findings=findings,
+            replicas=_of(seen.listing, "replica", LISTED),
+            listed=seen.listed,
+            segments=seen.segments,
+            findings=_together([*seen.findings, self._extra()]),
             assigned=assigned,
         )
         states = self._kept("states", states)
-        partitions = plans.partitions(spark, states=states, blocks=blocks, listed=listed, assigned=assigned)
-        step = JudgePartitions(_fleets(dirs), known, self._options.detail_blocks, may_fetch=True)
+        partitions = plans.partitions(spark, states=states, blocks=seen.blocks, listed=seen.listed, assigned=assigned)
+        may_fetch = not self._options.reports
+        step = JudgePartitions(fleets_of(dirs), known, self._options.detail_blocks, may_fetch)
         judged = self._kept("judged", partitions.mapInArrow(step, union_ddl(JUDGED)))
         return judged, _of(told, "finding", ASSIGNED)
 
-    def _metadata(self, dirs: Iterable[LogDirRow]) -> DataFrame:
-        newest: dict[str, LogDirRow] = {}
-        for row in dirs:
-            best = newest.get(row.cluster)
-            if row.end_offset is not None and (best is None or row.end_offset > (best.end_offset or 0)):
-                newest[row.cluster] = row
-        rows = [(row.cluster, row.broker, row.log_dir) for row in newest.values()]
+    def _metadata(self, newest: Sequence[LogDirRow]) -> DataFrame:
+        rows = [(row.cluster, row.broker, row.log_dir) for row in newest]
         sources = self._spark.createDataFrame(rows, "cluster string, broker string, log_dir string")
         return self._kept("metadata", sources.mapInArrow(ReadMetadata(self._options.topics), union_ddl(ASSIGNED)))
 
@@ -350,25 +362,23 @@ class _Audit:
     def _write(
         self,
         stamp: datetime,
-        listed: DataFrame,
-        segments: DataFrame,
-        blocks: DataFrame,
+        seen: _Seen,
         findings: DataFrame,
         verdicts: DataFrame,
     ) -> None:
         result, options = self._result, self._options
-        frames = {"segments": segments, "blocks": blocks, "findings": findings, "verdicts": verdicts}
+        frames = {"segments": seen.segments, "blocks": seen.blocks, "findings": findings, "verdicts": verdicts}
         for name, frame in frames.items():
             path = spark_path(self._tables.directory(name, options.audit_id, self._generation))
             frame.select(*_column_names(TABLES[name])).write.mode("overwrite").parquet(path)
         committed = Committed(options.audit_id, self._generation, "", 0)
-        self._count(listed, self._table("segments", committed), self._table("verdicts", committed))
+        self._count(seen.listed, self._table("segments", committed), self._table("verdicts", committed))
         self._conclude(self._table("findings", committed))
         row = RunRow(
             options.audit_id,
             stamp,
             datetime.now(UTC),
-            _version(),
+            options.version or _version(),
             result.kernel,
             manifest_digest(self._sources),
             options.depth,
@@ -381,7 +391,11 @@ class _Audit:
         runs = self._spark.createDataFrame([row_tuple(row)], spark_ddl(RunRow))
         path = spark_path(self._tables.directory("runs", options.audit_id, self._generation))
         runs.coalesce(1).write.mode("overwrite").parquet(path)
-        facts = {"started_at": stamp.isoformat(), "status": result.status.value, "version": _version()}
+        facts = {
+            "started_at": stamp.isoformat(),
+            "status": result.status.value,
+            "version": options.version or _version(),
+        }
         self._tables.commit(options.audit_id, self._generation, facts)
 
     def _count(self, listed: DataFrame, segments: DataFrame, verdicts: DataFrame) -> None:
@@ -401,22 +415,8 @@ class _Audit:
         result.status = status_of(result.kinds)
 
 
-def status_of(kinds: Iterable[tuple[str, str]]) -> ExitStatus:
-    """Return the exit status for findings of these kinds and severities; notes alone are clean."""
-    serious = [kind for kind, severity in kinds if severity != Severity.NOTE.value]
-    found = {ExitStatus.FINDINGS for _ in serious[:1]}
-    if DISAGREEMENTS & set(serious):
-        found.add(ExitStatus.HELD)
-    if UNREADABLES & set(serious):
-        found.add(ExitStatus.ENVIRONMENT)
-    return worst(found)
-
-
-def spark_path(path: str) -> str:
-    """Return a path as Spark wants it: Hadoop reads S3 by another scheme, and a bare path not from the local disk."""
-    if path.startswith("s3://"):
-        return "s3a" + path[2:]
-    return path if "://" in path else "file://" + path
+def _inner(kind: type) -> str:
+    return spark_ddl(kind).replace(" not null", "").replace("` ", "`: ")
 
 
 def _version() -> str:
@@ -445,19 +445,6 @@ def _together(frames: Sequence[DataFrame]) -> DataFrame:
     for frame in frames[1:]:
         whole = whole.unionByName(frame)
     return whole
-
-
-def _fleets(dirs: Iterable[LogDirRow]) -> dict[str, Fleet]:
-    brokers: dict[str, dict[int, Source]] = {}
-    unlisted: dict[str, set[int]] = {}
-    for row in dirs:
-        if row.node_id is None:
-            continue
-        source = Source(row.cluster, row.broker, row.log_dir)
-        brokers.setdefault(row.cluster, {}).setdefault(row.node_id, source)
-        if not row.is_listed:
-            unlisted.setdefault(row.cluster, set()).add(row.node_id)
-    return {cluster: Fleet(found, frozenset(unlisted.get(cluster, ()))) for cluster, found in brokers.items()}
 
 
 def _comparable(options: AuditOptions, sources: Sequence[Source]) -> str:

@@ -39,9 +39,10 @@ _KEPT: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 @dataclass(frozen=True, slots=True)
 class AssignedRow:
-    """One partition as the metadata has it; `replicas` are node ids."""
+    """One partition as the metadata in a log directory has it; `replicas` are node ids."""
 
     cluster: Text
+    log_dir: Text
     topic: Text
     partition: Int
     topic_id: Text
@@ -91,7 +92,7 @@ class Metadata:
         else:
             settings[key] = value
 
-    def rows(self, cluster: str) -> Iterator[AssignedRow]:
+    def rows(self, source: Source) -> Iterator[AssignedRow]:
         """Yield a row for each partition that should be there."""
         for topic_id, partitions in self.partitions.items():
             topic = self.names.get(topic_id)
@@ -99,7 +100,9 @@ class Metadata:
                 continue
             policy = self.configs.get(topic, {}).get("cleanup.policy", "")
             for partition, replicas in sorted(partitions.items()):
-                yield AssignedRow(cluster, topic, partition, encode_uuid(topic_id), replicas, policy)
+                yield AssignedRow(
+                    source.cluster, source.log_dir, topic, partition, encode_uuid(topic_id), replicas, policy
+                )
 
 
 class _Body:

@@ -56,6 +56,10 @@ class AuditOptions:
     segment_index_bytes: int = DEFAULT_INDEX_BYTES
     now_ms: int = 0
     """Time of the start in ms."""
+    reports: tuple[str, ...] = ()
+    """Files that `audit scan` wrote where the disks are; then no disk is read."""
+    version: str = ""
+    """Of logmend, where it is known."""
 
 
 def sources_from_flags(pairs: Iterable[str], cluster: str = DEFAULT_CLUSTER) -> list[Source]:

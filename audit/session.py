@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,15 @@ from storage.errors import ConfigInvalid, EnvironmentFault
 GOOD_JAVA: Final = (17, 21)
 _PACKAGES: Final = ("storage", "checkpoint", "recovery", "audit")
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
+_LOG4J: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
 _INSTALL: Final = {
     "debian": "apt-get install openjdk-17-jre-headless",
     "ubuntu": "apt-get install openjdk-17-jre-headless",
@@ -102,7 +112,7 @@ def _with_retries(master: str, cores: int | None) -> str:
     return f"local[{found[1] or cores or 1},4]" if found else master
 
 
-def prepare_environment(environment: dict[str, str]) -> None:
+def prepare_environment(environment: MutableMapping[str, str]) -> None:
     """Make executors on this machine run the Python that we run, and find the code that we found."""
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -110,6 +120,21 @@ def prepare_environment(environment: dict[str, str]) -> None:
     known = environment.get("PYTHONPATH", "")
     if here not in known.split(os.pathsep):
         environment["PYTHONPATH"] = os.pathsep.join(part for part in (here, known) if part)
+
+
+@contextmanager
+def quiet_log4j(scratch: Path) -> Iterator[None]:
+    """Let Spark's own log say errors only, from its first line on; who has settings of his own keeps them."""
+    settings = scratch / "log4j2.properties"
+    settings.write_text(_LOG4J, encoding="ascii")
+    if "SPARK_CONF_DIR" in os.environ or "SPARK_SUBMIT_OPTS" in os.environ:
+        yield
+        return
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-Dlog4j2.configurationFile={settings.as_uri()}"
+    try:
+        yield
+    finally:
+        os.environ.pop("SPARK_SUBMIT_OPTS", None)
 
 
 def write_zip(target: Path) -> Path:

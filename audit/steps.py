@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -197,26 +197,26 @@ class JoinPieces:
 
 @dataclass(frozen=True, slots=True)
 class ReadMetadata:
-    """Log directories in, what the metadata in them says should be there out."""
+    """Log directories in, what the metadata in them says should be there out; `topics` are patterns."""
 
     topics: tuple[str, ...] = ()
 
     def __call__(self, batches: Batches) -> Batches:
         for row in _rows(batches):
             source = Source(row["cluster"], row["broker"], row["log_dir"])
-            yield from union_batches(ASSIGNED, _metadata_rows(source, self.topics))
+            yield from union_batches(ASSIGNED, self.rows(source))
 
-
-def _metadata_rows(source: Source, topics: Sequence[str]) -> Iterator[AssignedRow | FindingRow]:
-    try:
-        for row in read_metadata(source).rows(source.cluster):
-            if not topics or any(fnmatchcase(row.topic, pattern) for pattern in topics):
-                yield row
-    except EnvironmentFault as fault:
-        yield unreadable(source, fault)
-    except CorruptData as error:
-        evidence = f"the metadata cannot be read, so nothing says which replicas should be there: {error}"
-        yield audit_row(AuditKind.UNREADABLE, source, None, printable(evidence), severity=Severity.BLOCKING)
+    def rows(self, source: Source) -> Iterator[AssignedRow | FindingRow]:
+        """Yield what the metadata in one log directory says, or why it cannot be read."""
+        try:
+            for row in read_metadata(source).rows(source):
+                if not self.topics or any(fnmatchcase(row.topic, pattern) for pattern in self.topics):
+                    yield row
+        except EnvironmentFault as fault:
+            yield unreadable(source, fault)
+        except CorruptData as error:
+            evidence = f"the metadata cannot be read, so nothing says which replicas should be there: {error}"
+            yield audit_row(AuditKind.UNREADABLE, source, None, printable(evidence), severity=Severity.BLOCKING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def make_views(spark: SparkSession, tables: Tables, audit_id: str = "latest") ->
 
 def _all_audits(spark: SparkSession, tables: Tables, name: str) -> DataFrame:
     """Return a table of every audit that counts; what a crash left beside it is not read."""
-    from audit.job import spark_path  # noqa: PLC0415 (brings Spark)
+    from audit.results import spark_path  # noqa: PLC0415 (brings Spark)
 
     schema = spark_ddl(TABLES[name])
     with_id = schema if "`audit_id`" in schema else f"{schema}, `audit_id` string"

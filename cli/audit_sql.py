@@ -63,7 +63,7 @@ def _session(environment: Mapping[str, str]) -> Iterator[SparkSession]:
     from audit.session import check_java, prepare_environment, session_settings  # noqa: PLC0415
 
     check_java(environment)
-    prepare_environment(os.environ)  # type: ignore[arg-type]
+    prepare_environment(os.environ)
     from audit.job import start_session  # noqa: PLC0415 (brings Spark)
 
     spark = start_session(session_settings("local[*]", {}))

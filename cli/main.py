@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "status": ("cli.status", "show how the service is, what it found and what to do"),
     "scrub": ("cli.scrub", "have the service read everything now, pause, or go on"),
     "manifest": ("cli.manifest", "write down what is in log directories, to hold copies against it"),
+    "audit": ("cli.audit", "verify whole clusters on Spark and compare their replicas; change nothing"),
     "config": ("cli.config", "show the settings and where each came from"),
 }
 _GARBAGE_THRESHOLD: Final = 20_000
