@@ -25,12 +25,14 @@ from storage.errors import ConfigInvalid, DiskFull, ExitStatus, FileVanished, Lo
 from storage.fs import FileKind, Fs, OsFs, lock_log_dir
 
 if TYPE_CHECKING:
+    from recovery.execute import Orders
     from recovery.healing import HealNote
     from recovery.replica import ReplicaSource
 
 _EXTENSION_SECONDS: Final = 600.0
 """So long a recovery may stand still under systemd, once its own time-out is over."""
 _ENDS: Final = {ExitStatus.CLEAN: "clean", ExitStatus.HELD: "held", ExitStatus.IN_USE: "in use"}
+_SIZES: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _APPLY_THREADS: Final = 8
 """Partitions that are worked on at a time; they mostly wait for syncs, so that is no matter of processors."""
 
@@ -47,7 +49,8 @@ class Keeping:
 class Order:
     """One log directory to bring into order; `agrees` raises `PlanStale` if the plan is not what was asked for.
 
-    With `keep_points` the recovery points stay where they are.
+    With `keep_points` the recovery points stay where they are. `keep_tail`: how many bytes above the high
+    watermarks are copied, for `keep_days`.
     """
 
     target: Target
@@ -55,6 +58,27 @@ class Order:
     agrees: Callable[[LogDirPlan], None] = lambda _: None
     keep_points: bool = False
     sources: tuple[ReplicaSource, ...] = ()
+    keep_tail: int = 0
+    keep_days: int = 0
+
+
+def add_tails(parser: argparse.ArgumentParser) -> None:
+    """Add the copies of what a broker may truncate when it starts."""
+    parser.add_argument(
+        "--keep-tail", metavar="SIZE", help="copy what lies above the high watermarks, up to SIZE in all: 512M, 4G"
+    )
+    parser.add_argument("--keep-days", type=int, default=7, metavar="N", help="let go of such copies after N days (7)")
+
+
+def tail_bytes(arguments: argparse.Namespace) -> int:
+    """Return the bytes that --keep-tail allows, 0 without it; `ConfigInvalid` for what is no size."""
+    text = arguments.keep_tail
+    if text is None:
+        return 0
+    number, unit = (text[:-1], text[-1:]) if text[-1:].isalpha() else (text, "")
+    if unit not in _SIZES or not (number.isascii() and number.isdecimal() and len(number) < 13):
+        raise ConfigInvalid(f"--keep-tail {printable(text)}: a size is needed, as 512M or 4G")
+    return int(number) << _SIZES[unit]
 
 
 def add_hand_over(parser: argparse.ArgumentParser) -> None:
@@ -239,7 +263,20 @@ def _handed_over(fs: Fs, work: Work, order: Order, outcome: Outcome, keeping: Ke
         )
     except LogmendError as error:
         return replace(outcome, status=error.status, error=error, hint=next_step(error))
-    return replace(outcome, handed=handed)
+    return _tails_kept(fs, work, order, replace(outcome, handed=handed), replace(orders, created_ms=now_ms + 1))
+
+
+def _tails_kept(fs: Fs, work: Work, order: Order, outcome: Outcome, orders: Orders) -> Outcome:
+    plan = outcome.after or outcome.plan
+    if not order.keep_tail or plan is None:
+        return outcome
+    from recovery.tails import keep_tails  # noqa: PLC0415
+
+    try:
+        kept = keep_tails(fs, plan, orders, work.reporter, most_bytes=order.keep_tail, days=order.keep_days)
+    except LogmendError as error:
+        return replace(outcome, hint=f"the tails were not kept: {error}")
+    return replace(outcome, tails=kept)
 
 
 def _settled(plan: LogDirPlan) -> ExitStatus:

@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "explain": ("cli.explain", "say why segments stay, what compaction waits for, which transactions are open"),
     "status": ("cli.status", "show how the service is, what it found and what to do"),
     "scrub": ("cli.scrub", "have the service read everything now, pause, or go on"),
+    "losses": ("cli.losses", "say which records were cut out of logs, and where they are now"),
     "manifest": ("cli.manifest", "write down what is in log directories, to hold copies against it"),
     "audit": ("cli.audit", "verify whole clusters on Spark and compare their replicas; change nothing"),
     "config": ("cli.config", "show the settings and where each came from"),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from types import ModuleType
 from typing import Any, Final
 
 from cli.arguments import add_files, add_output, settings_of
@@ -38,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (meaning, _) in _STEPS.items():
         added = commands.add_parser(name, help=meaning, description=meaning.capitalize() + ".", allow_abbrev=False)
         added.add_argument("log_dirs", nargs="*", metavar="PATH", help="log directory, or a quarantine directory")
+        if name == "export":
+            added.add_argument("--plan", metavar="ID", help="what this plan cut")
+            _losses().add_export(added)
         if name == "show":
             added.add_argument("--plan", metavar="ID", help="of this plan alone")
         if name == "restore":
@@ -48,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             which = added.add_mutually_exclusive_group(required=True)
             which.add_argument("--plan", metavar="ID", help="what this plan set aside")
             which.add_argument("--older-than", metavar="DAYS", help="what was set aside longer ago than this")
-        if name in ("show", "restore", "expire"):
+        if name in ("show", "restore", "export", "expire"):
             added.add_argument("--partition", metavar="NAME", help="of this partition alone: topic-0")
         added.add_argument("--quarantine", metavar="DIR", help="where copies were kept with --quarantine")
         add_files(added)
@@ -196,10 +200,22 @@ def _locked(found: Found) -> contextlib.ExitStack:
     return locks
 
 
+def _losses() -> ModuleType:
+    from cli import losses  # noqa: PLC0415 (brings the record formats)
+
+    return losses
+
+
+def _export(found: Found, arguments: argparse.Namespace, console: Console) -> ExitStatus:
+    done: ExitStatus = _losses().export(found.kept, arguments, console)
+    return done
+
+
 _Step = Callable[[Found, argparse.Namespace, Console], ExitStatus]
 _STEPS: Final[dict[str, tuple[str, _Step]]] = {
     "list": ("list what was set aside, by plan and partition", _list),
     "show": ("show every piece that was set aside, and why", _show),
+    "export": ("give out the records that were cut, as JSON lines or as a segment", _export),
     "restore": ("put back what a plan cut and set aside, the damage with it", _restore),
     "expire": ("remove what was set aside, for good", _expire),
 }

@@ -17,7 +17,7 @@ from cli.arguments import (
     settings_of,
     wants_marker,
 )
-from cli.carry_out import Order, add_hand_over, add_keeping, carry_out_all, keeping_of
+from cli.carry_out import Order, add_hand_over, add_keeping, add_tails, carry_out_all, keeping_of, tail_bytes
 from cli.console import Console
 from cli.heal import add_sources, sources_of
 from cli.plan import refuse_files, refuse_partitions, show_plan
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_keeping(parser)
     add_sources(parser)
     add_hand_over(parser)
+    add_tails(parser)
     add_marker(parser)
     add_files(parser)
     add_output(parser, events=True)
@@ -56,7 +57,10 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     options = with_metadata_dir(fs, targets, options)
     keeping = keeping_of(arguments, settings, [target.path for target in targets])
     sources = sources_of(arguments, [target.path for target in targets])
-    orders = [Order(target, options, keep_points=arguments.keep_points, sources=sources) for target in targets]
+    tail, days, keep = tail_bytes(arguments), arguments.keep_days, arguments.keep_points
+    orders = [
+        Order(target, options, keep_points=keep, sources=sources, keep_tail=tail, keep_days=days) for target in targets
+    ]
     outcomes = carry_out_all(console, settings, orders, keeping)
     return tell_done(console, "recover", [*outcomes, *failed])
 

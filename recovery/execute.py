@@ -9,7 +9,6 @@ files come after the log they are derived from.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Final, NamedTuple, Protocol
 from recovery.manifest import Item, Manifest, encode, kept_name, manifest_name
 from recovery.plan import (
     Action,
+    KeepCopy,
     LogDirPlan,
     Piece,
     Precondition,
@@ -31,14 +31,14 @@ from recovery.plan import (
     SplitLog,
     TruncateTo,
 )
-from storage.errors import FileVanished, NoRoom, PlanStale, WriteFault
+from recovery.room import check_room, make_place
+from storage.errors import FileVanished, PlanStale
 from storage.fs import FileKind, FileStat, Fs, ReadFs, WriteFile, temporary_name
 from storage.names import FileRole, segment_file_name
 from storage.syncing import sync_all
 from storage.units import Offset
 
 _CHUNK: Final = 1 << 20
-_MANIFEST_ROOM: Final = 16 << 10
 _CLEANED: Final = ".cleaned"
 _SWAP: Final = ".swap"
 _IN_PLACE: Final = (".index", ".timeindex")
@@ -114,7 +114,7 @@ def execute(
     done, given = Executed(orders.plan_id), _Given(contents, healed)
     root = _Directory(fs, plan.log_dir, "", given, orders, reporter, done, in_place=in_place)
     if orders.quarantine_dir is not None and not plan.is_empty:
-        _make_place(fs, orders.quarantine_dir / orders.plan_id)
+        make_place(fs, orders.quarantine_dir / orders.plan_id)
     root.keep((*plan.before, *plan.after))
     root.change(plan.before)
 
@@ -123,6 +123,7 @@ def execute(
         worker = _Directory(
             fs, partition.directory, partition.partition, given, orders, reporter, part, in_place=in_place
         )
+        worker.offsets = {(cut.path, cut.position): cut.first_offset for cut in partition.cuts}
         worker.keep(partition.actions)
         worker.change(partition.actions)
         return part
@@ -170,42 +171,6 @@ def check_preconditions(fs: ReadFs, preconditions: Iterable[Precondition]) -> No
                 raise PlanStale(wanted.path, f"its {name} has changed")
 
 
-def check_room(fs: ReadFs, plan: LogDirPlan, orders: Orders) -> bool:
-    """Make sure that what is cut can be kept; tell whether derived files must reuse the space of the old ones.
-
-    Raises `NoRoom`, which names the bytes that are needed, where the copies do not fit.
-    """
-    actions = [*plan.before, *plan.after, *(action for p in plan.partitions for action in p.actions)]
-    if not actions:
-        return False
-    copies = 0 if orders.discard else sum(a.size for a in actions if isinstance(a, Quarantine) and not a.zeroes)
-    places = 1 + sum(bool(p.actions) for p in plan.partitions)
-    evidence = copies + places * _MANIFEST_ROOM
-    derived = sum(a.size for a in actions if isinstance(a, ReplaceFile))
-    derived += sum(piece.size for a in actions if isinstance(a, SplitLog) for piece in a.pieces)
-    evidence += sum(a.size for a in actions if isinstance(a, SpliceSegment))
-    free = fs.free_bytes(plan.log_dir)
-    keep_at = orders.quarantine_dir
-    room = free if keep_at is None else fs.free_bytes(keep_at)
-    if evidence > room and not (orders.discard and keep_at is None):
-        where = plan.log_dir if keep_at is None else keep_at
-        raise NoRoom(where, evidence, room)
-    return derived + (evidence if keep_at is None else 0) > free
-
-
-def _make_place(fs: Fs, path: PurePath) -> None:
-    """Make a directory for copies below the operator's, where it is missing; a link is refused, whoever planted it."""
-    try:
-        found = fs.stat(path)
-    except FileVanished:
-        fs.make_dir(path, fs.stat(path.parent)._replace(mode=0o700))  # it will hold customers' data
-    else:
-        if found.kind is not FileKind.DIRECTORY:
-            raise WriteFault("keeping copies in it", path, OSError(errno.ENOTDIR, "no directory"))
-    # Also of one that was there: who made it may have died before this, and then it would go with the power.
-    fs.sync_dir(path.parent)
-
-
 class _Directory:
     """Carries out the actions of one directory."""
 
@@ -225,6 +190,8 @@ class _Directory:
         self._orders, self._reporter, self._done, self._in_place = orders, reporter, done, in_place
         self._keep_at = directory
         self._new_file: FileStat | None = None
+        self.offsets: dict[tuple[PurePath, int], int] = {}
+        """Where cuts begin: first offset by file and position."""
         if orders.quarantine_dir is not None:
             self._keep_at = orders.quarantine_dir / orders.plan_id / (partition or "log-dir")
 
@@ -236,7 +203,7 @@ class _Directory:
             return
         elsewhere = self._keep_at != self._directory
         if self._orders.quarantine_dir is not None:
-            _make_place(self._fs, self._keep_at)
+            make_place(self._fs, self._keep_at)
         items = [item for action in actions for item in self._kept(action, elsewhere=elsewhere)]
         manifest = Manifest(
             self._orders.plan_id, str(self._directory), self._orders.created_ms, self._orders.version, tuple(items)
@@ -262,13 +229,17 @@ class _Directory:
             case SetAside():
                 stat = self._fs.stat(action.path)
                 kept = kept_name(name, plan_id)
-                return [Item("aside", name, action.reason, kept, size=stat.size, mtime_ns=stat.mtime_ns)]
+                first = self.offsets.get((action.path, 0))
+                size, mtime_ns = stat.size, stat.mtime_ns
+                return [Item("aside", name, action.reason, kept, size=size, mtime_ns=mtime_ns, first_offset=first)]
             case Rename():
                 stat = self._fs.stat(action.path)
                 reason = "an interrupted swap is finished"
                 return [Item("renamed", name, reason, mtime_ns=stat.mtime_ns, result_name=action.target.name)]
             case ReplaceFile():
                 return [self._keep_old(action, elsewhere=elsewhere)]
+            case KeepCopy():
+                return [self._copy_range(action)]
             case SpliceSegment():
                 return [self._write_spliced(action, elsewhere=elsewhere)]
             case SplitLog():
@@ -326,7 +297,16 @@ class _Directory:
             sha256 = self._copy(action.path, action.position, action.size, self._keep_at / kept, stat)
         return Item(
             "cut", name, action.reason, kept, action.position, action.size, action.zeroes, sha256, stat.mtime_ns,
-            result_size=action.position,
+            result_size=action.position, first_offset=self.offsets.get((action.path, action.position)),
+        )  # fmt: skip
+
+    def _copy_range(self, action: KeepCopy) -> Item:
+        stat, name = self._fs.stat(action.path), action.path.name
+        kept = kept_name(name, self._orders.plan_id, action.position)
+        sha256 = self._copy(action.path, action.position, action.size, self._keep_at / kept, stat)
+        return Item(
+            "copied", name, action.reason, kept, action.position, action.size, sha256=sha256, mtime_ns=stat.mtime_ns,
+            first_offset=action.first_offset,
         )  # fmt: skip
 
     def _keep_old(self, action: ReplaceFile, *, elsewhere: bool) -> Item:

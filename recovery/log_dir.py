@@ -19,6 +19,7 @@ from recovery.inventory import owner_findings
 from recovery.partition import SMALL_FILE_LIMIT, Points
 from recovery.plan import (
     Action,
+    KeepCopy,
     LogDirPlan,
     PlanOptions,
     Precondition,
@@ -326,5 +327,7 @@ def _touches_the_log(action: Action) -> bool:
     match action:
         case SetAside():
             return not action.path.name.endswith((".deleted", ".cleaned", ".part"))
+        case KeepCopy():
+            return False
         case Quarantine() | TruncateTo() | Rename() | ReplaceFile() | SplitLog() | SpliceSegment():
             return True

@@ -14,6 +14,9 @@ from storage.fs import ReadFs
 from storage.indexes import IndexKind, decode_offset_index, used_length
 from storage.units import Offset
 
+BEHIND_A_CUT: Final = "behind the cut in "
+BELOW_THE_START: Final = "below the log start offset "
+"""How the reasons begin for which segments are set aside whole, their records with them."""
 _INDEX_LOOK: Final = 16 << 20
 """More than any index has, of which the largest is 10 MiB unless configured; what a file claims is no measure."""
 

@@ -32,9 +32,10 @@ MANIFEST_LIMIT: Final = 64 << 20
 class Item:
     """One thing that was done to the file called `name`.
 
-    `step` is one of cut (`size` bytes from `position` on were taken off and are in `kept`, unless `zeroes`), aside (the
-    file itself is now called `kept`), renamed (it is now called `result_name`), replaced (the old file is called
-    `kept`; empty if there was no room to keep a derived file) and created (it was not there before). `mtime_ns` is that
+    `step` is one of cut (`size` bytes from `position` on were taken off and are in `kept`, unless `zeroes`), copied
+    (they are in `kept`, and stayed where they were), aside (the file itself is now called `kept`), renamed (it is now
+    called `result_name`), replaced (the old file is called `kept`; empty if there was no room to keep a derived file)
+    and created (it was not there before). `first_offset` is that of the first record concerned. `mtime_ns` is that
     of the file before. `sha256` is of the kept bytes, `result_size` and `result_sha256` of what stands there instead.
     """
 
@@ -94,7 +95,7 @@ def encode(manifest: Manifest) -> bytes:
     return json.dumps(asdict(manifest), indent=1, sort_keys=True).encode()
 
 
-_STEPS: Final = frozenset({"cut", "aside", "renamed", "replaced", "created"})
+_STEPS: Final = frozenset({"cut", "copied", "aside", "renamed", "replaced", "created"})
 
 
 def decode(data: bytes, path: PurePath) -> Manifest:

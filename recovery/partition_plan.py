@@ -16,7 +16,7 @@ from recovery.derive import SideFiles, derive_epochs, derive_side_files
 from recovery.draft import Draft
 from recovery.findings import Damage, Finding, Subject
 from recovery.index_checks import load_checked
-from recovery.losses import lost_ends
+from recovery.losses import BEHIND_A_CUT, BELOW_THE_START, lost_ends
 from recovery.partition import SMALL_FILE_LIMIT, Survey
 from recovery.plan import (
     Action,
@@ -208,7 +208,7 @@ class _Planner(Draft):
         )
 
     def set_later_aside(self, later: Sequence[SegmentFiles], cut: SegmentFiles) -> None:
-        reason = f"behind the cut in {cut.log.name}"
+        reason = f"{BEHIND_A_CUT}{cut.log.name}"
         for files in later:
             report = self.reports[files.base_offset]
             self.cuts.append(
@@ -271,7 +271,7 @@ class _Planner(Draft):
         evidence = f"the cut leaves a log that ends at {self.log_end()}, below the log start offset {start}"
         self.judge(Finding(Damage.LOG_START_ABOVE_END, path, evidence))
         for files in self.kept:
-            self.set_files_aside(files, f"below the log start offset {start}, and the log ends there too")
+            self.set_files_aside(files, f"{BELOW_THE_START}{start}, and the log ends there too")
         self.kept.clear()
         self.copies.clear()
         self.truncates.clear()

@@ -98,6 +98,17 @@ class SplitLog:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepCopy:
+    """Copy `size` bytes from `position` of `path` aside, durably; the file stays as it is."""
+
+    path: PurePath
+    position: int
+    size: int
+    first_offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SplicePiece:
     """`size` bytes of a spliced log: its own from `position` on, or, where that is None, those of a replica."""
 
@@ -119,7 +130,7 @@ class SpliceSegment:
     reason: str
 
 
-Action: TypeAlias = Quarantine | TruncateTo | SetAside | Rename | ReplaceFile | SplitLog | SpliceSegment
+Action: TypeAlias = Quarantine | TruncateTo | SetAside | Rename | ReplaceFile | SplitLog | SpliceSegment | KeepCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,4 +323,5 @@ _ACTION_KINDS: Final[dict[type, str]] = {
     ReplaceFile: "replace",
     SplitLog: "split",
     SpliceSegment: "splice",
+    KeepCopy: "copy",
 }

@@ -106,7 +106,9 @@ def restore(fs: Fs, kept: Sequence[Kept]) -> list[PurePath]:
     is what a broker does by appending. `CheckpointCorrupt` where kept bytes are not what the manifest says. A crash in
     the middle is made good by running it again.
     """
-    ordered = sorted(kept, key=lambda k: k.manifest.created_ms, reverse=True)
+    # Copies of what stayed in place are no part of that.
+    changing = [one for one in kept if any(item.step != "copied" for item in one.manifest.items)]
+    ordered = sorted(changing, key=lambda k: k.manifest.created_ms, reverse=True)
     for one in ordered[:1] if _overlap(ordered) else ordered:
         _refuse_unless_possible(fs, one)
     for one in ordered:
@@ -140,6 +142,8 @@ def _refuse_unless_possible(fs: Fs, one: Kept) -> None:
 def _state(fs: ReadFs, one: Kept, item: Item) -> _State:
     path = one.directory / item.name
     match item.step:
+        case "copied":
+            return _State(done=True)
         case "cut":
             return _state_of_cut(fs, one, item, _where_it_is(fs, one, item))
         case "renamed":

@@ -20,6 +20,7 @@ from recovery.plan import (
     SCHEMA_VERSION,
     Action,
     Cut,
+    KeepCopy,
     LogDirPlan,
     Quarantine,
     RecoveryPlan,
@@ -38,6 +39,7 @@ from storage.errors import EnvironmentFault, ExitStatus, LogmendError, printable
 if TYPE_CHECKING:
     from recovery.hand_over import HandedOver
     from recovery.healing import HealNote
+    from recovery.tails import KeptTails
 
 Style = Callable[[str, str], str]
 """Takes a text and its role (a severity, `good` or `title`) and returns it as it is shown."""
@@ -60,6 +62,7 @@ _SEVERITY_WORDS: Final = {
     Severity.DAMAGE: ("damaged log", "damaged logs"),
     Severity.BLOCKING: ("blocking", "blocking"),
 }
+_AFTERWARDS: Final = (("healing", "healing"), ("hand_over", "handed"), ("tails", "tails"))
 _WORST_FIRST: Final = (
     ExitStatus.INTERRUPTED,
     ExitStatus.TERMINATED,
@@ -96,6 +99,7 @@ class Outcome:
     hint: str = ""
     handed: HandedOver | None = None
     healing: tuple[HealNote, ...] = ()
+    tails: KeptTails | None = None
 
 
 def plain(text: str, role: str) -> str:  # noqa: ARG001 (it is a `Style`)
@@ -305,6 +309,8 @@ def _action_row(action: Action) -> tuple[str, str, str]:
         case ReplaceFile():
             verb = "rebuild" if action.replaces else "write"
             return verb, name, f"{full_size(action.size)}: {printable(action.reason)}"
+        case KeepCopy():
+            return "copy", name, f"{full_size(action.size)} from {action.position}: {printable(action.reason)}"
         case SpliceSegment():
             filled = sum(piece.position is None for piece in action.pieces)
             return "splice", name, f"{count(filled, 'hole')} filled from a replica, {full_size(action.size)} in all"
@@ -396,6 +402,10 @@ def recover_text(outcome: Outcome, style: Style = plain) -> str:
         from recovery.hand_over import handed_text  # noqa: PLC0415
 
         lines.append("  " + handed_text(outcome.handed))
+    if outcome.tails is not None:
+        from recovery.tails import tails_text  # noqa: PLC0415
+
+        lines.append("  " + tails_text(outcome.tails))
     return "\n".join([*lines, *_tail(outcome)])
 
 
@@ -471,8 +481,7 @@ def outcome_document(outcome: Outcome, *, with_plan: bool = False) -> dict[str, 
         told["findings"] = [finding_document(verdict, outcome.path.parent.parent) for verdict in verdicts]
     if outcome.done is not None:
         told |= {"actions_done": outcome.done, "bytes_quarantined": outcome.bytes_quarantined}
-    told["healing"] = to_plain(outcome.healing)
-    told["hand_over"] = None if outcome.handed is None else to_plain(outcome.handed)
+    told |= {name: to_plain(getattr(outcome, part)) for name, part in _AFTERWARDS}
     return told
 
 

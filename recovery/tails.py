@@ -1,0 +1,123 @@
+"""Keeps copies of log ends that a broker may truncate when it starts again as a follower.
+
+What lies above the high watermark is not known to be on any other replica. A broker that comes back behind an unclean
+election cuts it without a word; the copy is then the only one. Opt in, bounded in size, and let go of after some days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Final
+
+from checkpoint.offsets import decode_offsets
+from recovery.execute import Applying, Orders, execute
+from recovery.partition import SMALL_FILE_LIMIT
+from recovery.plan import KeepCopy, LogDirPlan, RecoveryPlan, regular_partitions
+from recovery.quarantine import expire, find_kept
+from recovery.report import count, full_size
+from storage.errors import BatchCorrupt, CorruptData, FileVanished, UnsupportedFormat, printable
+from storage.fs import FileKind, Fs, ReadFs, read_all
+from storage.names import FileRole, FileState, parse_file_name
+from storage.segment_walk import first_batch_reaching
+from storage.units import Offset, TopicPartition
+
+REASON: Final = "above the high watermark, kept before a broker starts"
+_DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTails:
+    """What was kept: partitions, bytes; those for which there was no room; bytes of old copies let go of."""
+
+    partitions: int
+    bytes: int
+    left_out: tuple[str, ...]
+    expired_bytes: int
+
+
+def keep_tails(
+    fs: Fs, plan: LogDirPlan, orders: Orders, reporter: Applying, *, most_bytes: int, days: int
+) -> KeptTails:
+    """Copy what each log has above its high watermark, smallest first, `most_bytes` in all, durably.
+
+    Copies of earlier runs that are older than `days` are let go of, and count against the bytes until then. `plan` is
+    what a look at the directory found, and empty; the caller holds the lock. Raises as `execute` does.
+    """
+    assert plan.is_empty
+    mine = [one for one in find_kept(fs, [plan.log_dir])[0] if _only_tails(one.manifest.items)]
+    old = [one for one in mine if one.manifest.created_ms < orders.created_ms - days * _DAY_MS]
+    freed = expire(fs, old)
+    room = most_bytes - sum(one.manifest.kept_bytes for one in mine if one not in old)
+    known = {(one.directory, item.name, item.position, item.size) for one in mine for item in one.manifest.items}
+    found = sorted(_tails(fs, plan), key=lambda each: sum(copy.size for copy in each[1]))
+    chosen, left_out, size = [], [], 0
+    for partition, copies in found:
+        new = [c for c in copies if (partition.directory, c.path.name, c.position, c.size) not in known]
+        wanted = sum(copy.size for copy in new)
+        if size + wanted > room:
+            left_out.append(partition.partition)
+        elif new:
+            chosen.append(_only(partition, tuple(new)))
+            size += wanted
+    if chosen:
+        last = replace(plan, verdicts=(), before=(), partitions=tuple(chosen), after=(), preconditions=())
+        execute(fs, last, lambda _: b"", replace(orders, plan_id=last.plan_id), reporter)
+    return KeptTails(len(chosen), size, tuple(left_out), freed)
+
+
+def _only_tails(items: tuple[object, ...]) -> bool:
+    return bool(items) and all(getattr(item, "step", "") == "copied" for item in items)
+
+
+def _only(partition: RecoveryPlan, copies: tuple[KeepCopy, ...]) -> RecoveryPlan:
+    return replace(partition, verdicts=(), preconditions=(), actions=copies, cuts=(), loaded=None)
+
+
+def _tails(fs: ReadFs, plan: LogDirPlan) -> Iterator[tuple[RecoveryPlan, list[KeepCopy]]]:
+    watermarks = _watermarks(fs, plan.log_dir)
+    for name, partition in regular_partitions(plan):
+        if partition.loaded is None or partition.held:
+            continue
+        watermark = int(watermarks.get(name, 0))
+        if watermark < partition.loaded.log_end:
+            yield partition, list(_copies(fs, partition.directory, max(watermark, partition.loaded.log_start)))
+
+
+def _watermarks(fs: ReadFs, log_dir: PurePath) -> Mapping[TopicPartition, Offset]:
+    try:
+        return decode_offsets(read_all(fs, log_dir / FileRole.HIGH_WATERMARKS.value, SMALL_FILE_LIMIT))
+    except (FileVanished, CorruptData, UnsupportedFormat):
+        return {}
+
+
+def _copies(fs: ReadFs, directory: PurePath, watermark: int) -> Iterator[KeepCopy]:
+    logs = {
+        int(file.base_offset): (name, stat.size)
+        for name, stat in fs.entries(directory).items()
+        if stat.kind is FileKind.FILE
+        and (file := parse_file_name(name)) is not None
+        and file.role is FileRole.LOG
+        and file.state is FileState.LIVE
+        and file.base_offset is not None
+    }
+    first = max((base for base in logs if base <= watermark), default=0)
+    for base in sorted(base for base in logs if base >= first):
+        name, size = logs[base]
+        with fs.open_read(directory / name) as log:
+            try:
+                place = first_batch_reaching(log, 0, size, Offset(watermark))
+            except BatchCorrupt:
+                continue
+        if place is not None:
+            at = place.position
+            yield KeepCopy(directory / name, at, size - at, place.base_offset, REASON)
+
+
+def tails_text(kept: KeptTails) -> str:
+    """Return what was kept, and for which partitions there was no room."""
+    told = f"above the high watermarks: {full_size(kept.bytes)} of {count(kept.partitions, 'partition')} copied"
+    if kept.left_out:
+        told += f"; no room for {', '.join(map(printable, kept.left_out))}"
+    return told
