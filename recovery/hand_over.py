@@ -55,6 +55,13 @@ class HandedOver:
     marker: bool = False
     refused: str = ""
 
+    def __str__(self) -> str:
+        points = f"{count(len(self.rises), 'recovery point')} raised to the log end; " if self.rises else ""
+        if self.marker:
+            return f"{points}marked as shut down cleanly: a broker scans nothing but its metadata log"
+        why = f" (no marker: {printable(self.refused)})" if self.refused else ""
+        return f"{points}a broker will scan {full_size(self.broker_scans)}{why}"
+
 
 def hand_over(
     fs: Fs, plan: LogDirPlan, orders: Orders, reporter: Applying, *, marker: bool = False, threads: int = 1
@@ -182,12 +189,3 @@ def _why_no_marker(fs: ReadFs, plan: LogDirPlan) -> str:
         if end > partition.loaded.log_start and end not in snapshots:
             return f"{partition.partition} has no producer snapshot at its log end {end}"
     return ""
-
-
-def handed_text(handed: HandedOver) -> str:
-    """Return what is left to a broker that starts now."""
-    points = f"{count(len(handed.rises), 'recovery point')} raised to the log end; " if handed.rises else ""
-    if handed.marker:
-        return f"{points}marked as shut down cleanly: a broker scans nothing but its metadata log"
-    why = f" (no marker: {printable(handed.refused)})" if handed.refused else ""
-    return f"{points}a broker will scan {full_size(handed.broker_scans)}{why}"

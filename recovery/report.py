@@ -62,7 +62,7 @@ _SEVERITY_WORDS: Final = {
     Severity.DAMAGE: ("damaged log", "damaged logs"),
     Severity.BLOCKING: ("blocking", "blocking"),
 }
-_AFTERWARDS: Final = (("healing", "healing"), ("hand_over", "handed"), ("tails", "tails"))
+_AFTER: Final = (("healing", "healing"), ("hand_over", "handed"), ("tails", "tails"))
 _WORST_FIRST: Final = (
     ExitStatus.INTERRUPTED,
     ExitStatus.TERMINATED,
@@ -399,13 +399,9 @@ def recover_text(outcome: Outcome, style: Style = plain) -> str:
     shown = outcome.after or plan
     lines += findings_text(left_alone(shown), root_of(shown), style)
     if outcome.handed is not None:
-        from recovery.hand_over import handed_text  # noqa: PLC0415
-
-        lines.append("  " + handed_text(outcome.handed))
+        lines.append("  " + str(outcome.handed))
     if outcome.tails is not None:
-        from recovery.tails import tails_text  # noqa: PLC0415
-
-        lines.append("  " + tails_text(outcome.tails))
+        lines.append("  " + str(outcome.tails))
     return "\n".join([*lines, *_tail(outcome)])
 
 
@@ -481,7 +477,7 @@ def outcome_document(outcome: Outcome, *, with_plan: bool = False) -> dict[str, 
         told["findings"] = [finding_document(verdict, outcome.path.parent.parent) for verdict in verdicts]
     if outcome.done is not None:
         told |= {"actions_done": outcome.done, "bytes_quarantined": outcome.bytes_quarantined}
-    told |= {name: to_plain(getattr(outcome, part)) for name, part in _AFTERWARDS}
+    told |= {name: to_plain(getattr(outcome, part)) for name, part in _AFTER}
     return told
 
 

@@ -36,6 +36,12 @@ class KeptTails:
     left_out: tuple[str, ...]
     expired_bytes: int
 
+    def __str__(self) -> str:
+        told = f"above the high watermarks: {full_size(self.bytes)} of {count(self.partitions, 'partition')} copied"
+        if self.left_out:
+            told += f"; no room for {', '.join(map(printable, self.left_out))}"
+        return told
+
 
 def keep_tails(
     fs: Fs, plan: LogDirPlan, orders: Orders, reporter: Applying, *, most_bytes: int, days: int
@@ -113,11 +119,3 @@ def _copies(fs: ReadFs, directory: PurePath, watermark: int) -> Iterator[KeepCop
         if place is not None:
             at = place.position
             yield KeepCopy(directory / name, at, size - at, place.base_offset, REASON)
-
-
-def tails_text(kept: KeptTails) -> str:
-    """Return what was kept, and for which partitions there was no room."""
-    told = f"above the high watermarks: {full_size(kept.bytes)} of {count(kept.partitions, 'partition')} copied"
-    if kept.left_out:
-        told += f"; no room for {', '.join(map(printable, kept.left_out))}"
-    return told
