@@ -10,7 +10,7 @@
   process of its own, and its resident memory is told;
 - `retain`: logs of many segments, of which nine in ten are deleted, files included.
 
-Kafka is 4.3.0, `UnifiedLog` and `Cleaner` in one warm JVM, timed inside of it; ours is `storage.log.Log`, in this process.
+Kafka is 4.3.0, `UnifiedLog` and `Cleaner` in one warm JVM, timed inside of it; ours is `storage.log.Log`, right here.
 Both sides get the same bytes. Times are medians of rounds in turn, the first is not counted, the page cache is warm.
 
 Usage: python bench/bench_engine.py [--mib 1024] [--repeat 3] [--only append,read] [--json FILE] [--scratch DIR]
@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from harness import about, head, line, measure, row, write_json
+from harness import WATCHED, about, head, line, measure, row, write_json
 from interop.engine_pair import Epochs
 from interop.kafka_lab import Oracle
 from logs import payload
@@ -255,7 +255,8 @@ def reads(place: Path, oracle: Oracle, mib: int, repeat: int) -> Iterator[dict[s
         what = f"read, {mib // 2} MiB of {size} B batches"
         yield row(f"{what} / reading the file", found["ours"], found["file"], ">= 0.8")
         yield row(f"{what} / Kafka", found["ours"], found["kafka"], "")
-        yield row(f"find {LOOK_UPS:,} offsets, {size} B batches", found["ours, offsets"], found["kafka, offsets"], ">= 0.5")
+        what = f"find {LOOK_UPS:,} offsets, {size} B batches"
+        yield row(what, found["ours, offsets"], found["kafka, offsets"], ">= 0.5")
         yield row(f"find {LOOK_UPS:,} times, {size} B batches", found["ours, times"], found["kafka, times"], ">= 0.5")
 
 
@@ -435,6 +436,7 @@ def main() -> None:
     print(head(), flush=True)
     rows = []
     with tempfile.TemporaryDirectory(dir=asked.scratch) as scratch, Oracle(heap="1g", patience_seconds=900) as oracle:
+        WATCHED.add(oracle.process.pid)
         for part in asked.only.split(","):
             for told in PARTS[part](Path(scratch), oracle, asked.mib, asked.repeat):
                 print(line(told), flush=True)

@@ -21,6 +21,7 @@ PROGRAMS: Final = {
     "bench_recover.py": ("--mib", "256"),
     "bench_verify.py": ("--mib", "64"),
     "bench_open.py": ("--partitions", "100"),
+    "bench_engine.py": ("--mib", "128"),
 }
 """Each program, and what makes it quick."""
 RECOVER_TARGETS: Final = {16384: 2.3, 1024: 10.0, 170: 30.0}
