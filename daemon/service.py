@@ -21,7 +21,6 @@ from daemon.systemd import Systemd
 from recovery.report import worst
 from storage.errors import ConfigInvalid, ExitStatus
 
-_TICK_SECONDS: Final = 1.0
 _EXTEND_EVERY: Final = 5.0
 _STILL_SECONDS: Final = 30.0
 """So long may a worker stand still and yet count as moving, where nobody says what the watchdog allows."""
@@ -66,6 +65,8 @@ class Setup:
     """Reads the configuration again and puts in force what can change; `ConfigInvalid` if it is wrong."""
     config_path: str = ""
     counters: Callable[[], dict[str, int]] = dict
+    tick_seconds: float = 1.0
+    """How often the main thread looks around."""
 
 
 class Service:
@@ -151,7 +152,7 @@ class Service:
                 return "no worker is left"
             self._tick()
             try:
-                order, reason = self._orders.get(timeout=_TICK_SECONDS)
+                order, reason = self._orders.get(timeout=self._setup.tick_seconds)
             except queue.Empty:
                 continue
             if order == "stop":
@@ -215,7 +216,7 @@ class Service:
             runner.request_stop()
         self._extended = 0.0
         for runner in self._runners:
-            while not runner.join(_TICK_SECONDS):
+            while not runner.join(self._setup.tick_seconds):
                 self._tell_systemd(self.snapshot())
         for part in reversed(self._parts):
             part.stop()
