@@ -123,7 +123,9 @@ class Census:
     def _list(self, row: PartitionRow, mtime_ns: int) -> None:
         listed = self._disk.listed(self._page.log_dir / row.directory)
         is_settled = self._clock.now_ms() * 1_000_000 - mtime_ns > _SETTLED_NS
-        gone = self._page.store_listing(row, listed, mtime_ns if is_settled else None, self._first_due_ms)
+        gone = self._page.store_listing(
+            row, listed, mtime_ns if is_settled else None, self._clock.now_ms(), self._first_due_ms
+        )
         for base in gone:
             self._findings.close_segment(row.directory, base, "its file is gone")
         kept = (listed.kept_items, listed.kept_bytes, listed.kept_oldest_ms)

@@ -57,10 +57,11 @@ class DeviceFile:
     def __init__(self, path: PurePath, on_read: Callable[[int], None], *, past_cache: bool = False) -> None:
         """Open it; raises `ReadFault`, `FileVanished`. `past_cache`: drop what the cache holds of it, if it must."""
         self._path, self._on_read, self._past_cache = path, on_read, past_cache
-        self._descriptor, self._direct = _open(path)
+        self._descriptor, self._direct, size = _open(path)
         self.from_device = True
         """All that was read so far came from the device, for certain."""
-        self._chunk = mmap.mmap(-1, CHUNK)  # aligned, which bytearrays are not
+        # Aligned, which bytearrays are not; one block more than a small file takes, to see its end.
+        self._chunk = mmap.mmap(-1, min(CHUNK, (size // BLOCK + 2) * BLOCK))
         self._at, self._have = 0, 0
 
     def read_into(self, position: int, target: memoryview) -> int:
@@ -82,7 +83,7 @@ class DeviceFile:
         """Fill the chunk with what lies around `position`; empty at the end of the file."""
         self._at, self._have = position // BLOCK * BLOCK, 0
         try:
-            while self._have < CHUNK:
+            while self._have < len(self._chunk):
                 count = self._read(self._at + self._have, memoryview(self._chunk)[self._have :])
                 self._have += count
                 if count == 0 or count % BLOCK:
@@ -133,8 +134,8 @@ class DeviceFile:
         self.close()
 
 
-def _open(path: PurePath) -> tuple[int, bool]:
-    """Return a descriptor of a plain file, and whether it goes past the page cache."""
+def _open(path: PurePath) -> tuple[int, bool, int]:
+    """Return a descriptor of a plain file, whether it goes past the page cache, and the size of the file."""
     if path.name == FileRole.LOCK.value:
         raise ReadFault("opening", path, OSError(errno.EBUSY, "closing it would drop a lock"))
     direct = True
@@ -145,12 +146,13 @@ def _open(path: PurePath) -> tuple[int, bool]:
             if error.errno != errno.EINVAL:
                 raise
             descriptor, direct = os.open(path, _SAFE), False
-        if not stat_bits.S_ISREG(os.fstat(descriptor).st_mode):
+        found = os.fstat(descriptor)
+        if not stat_bits.S_ISREG(found.st_mode):
             os.close(descriptor)
             raise OSError(errno.EINVAL, "no plain file")
     except OSError as error:
         raise read_fault("opening", path, error) from error
-    return descriptor, direct
+    return descriptor, direct, found.st_size
 
 
 class Disk:

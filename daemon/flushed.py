@@ -73,6 +73,7 @@ class FlushedRanges:
         self.generation = scrubber.generation
         self._is_first = not any(row.verified_offset is not None for row in scrubber.census.partitions.values())
         self.bytes_read = 0
+        self._rest_until = 0.0
 
     @property
     def _disk(self) -> Disk:
@@ -119,22 +120,25 @@ class FlushedRanges:
 
     def _compare(self, name: TopicPartition, row: PartitionRow, cursor: Cursor | None, point: int) -> int:
         """Take in the recovery point of one partition; return 1 if there is something to verify."""
-        if cursor is not None and point < cursor.offset:
-            self._pending.pop(name, None)
+        old = max(self.points.get(name, point), point if cursor is None else cursor.offset)
+        if cursor is not None and point < old:
             if self._is_other(row):
+                self._pending.pop(name, None)
                 self._scrubber.census.renew(row.directory)
                 self.has_strangers = True
                 return 0
             self._events.tell(
                 "recovery_point_regressed", log_dir=self._scrubber.log_dir, topic=name.topic,
-                partition=name.partition, old=cursor.offset, new=point,
+                partition=name.partition, old=old, new=point,
             )  # fmt: skip
-            self._set_cursor(name, row, Cursor(point))
-            return 0
+            if point < cursor.offset:
+                cursor = Cursor(point)
+                self._set_cursor(name, row, cursor)
         if cursor is None:
             cursor = self._cursor_of_new(row, point)
             self._set_cursor(name, row, cursor)
         if point <= cursor.offset:
+            self._pending.pop(name, None)
             return 0
         before = self._pending.get(name)
         since = self._clock.monotonic() if before is None else before.since
@@ -187,6 +191,9 @@ class FlushedRanges:
 
     def step(self) -> float | None:
         """Read a piece of a range; return the seconds to rest, None where nothing can be done now."""
+        now = self._clock.monotonic()
+        if now < self._rest_until:
+            return self._rest_until - now
         if self._open is None and not self._begin():
             return None
         if self._open is None:
@@ -196,7 +203,9 @@ class FlushedRanges:
         if pending is None or self._scrubber.census.by_name.get(name) is not row:
             self._close()
             return 0.0
-        return self._advance(name, row, scan, pending)
+        rest = self._advance(name, row, scan, pending)
+        self._rest_until = now + rest
+        return rest
 
     def next_at(self) -> float | None:
         """Return when something can be done again, monotonic; None where nothing waits."""
@@ -221,7 +230,7 @@ class FlushedRanges:
         except FileVanished:
             self._lost(name, row, pending)
         except ReadFault as fault:
-            self._suspect(pending, _Bad(pending.bad.base if pending.bad else 0, Seen(0, 0), fault))
+            self._unreadable(name, row, pending, fault)
         return True
 
     def _open_range(self, name: TopicPartition, row: PartitionRow, pending: _Pending) -> None:
@@ -230,13 +239,13 @@ class FlushedRanges:
         if cursor.base is None or cursor.offset >= pending.point:
             self._done(name, row, replace_offset(cursor, max(cursor.offset, pending.point)))
             return
+        self._cursors[name] = (row.id, cursor)
         path = self._log_of(row, cursor.base)
         stat = self._disk.stat(path)
         # What an index entry says is only where to begin; offsets are checked from the segment's own base on.
         known = cursor.inode == stat.inode
         start = Seen(cursor.position, cursor.offset if known else cursor.base)
         self._open = (name, row, FlushedScan(self._disk, path, stat, start, pending.point, self._reader), cursor.base)
-        self._cursors[name] = (row.id, cursor)
 
     def _placed(self, row: PartitionRow, cursor: Cursor) -> Cursor:
         """Return the cursor with the place of its offset in the files as they are; `base` None if there are none."""
@@ -354,6 +363,16 @@ class FlushedRanges:
     def _suspect(self, pending: _Pending, bad: _Bad) -> None:
         pending.bad = bad
         pending.retry_at = self._clock.monotonic() + self.options.scrub.confirm_seconds
+
+    def _unreadable(self, name: TopicPartition, row: PartitionRow, pending: _Pending, fault: ReadFault) -> None:
+        _, cursor = self._cursors[name]
+        if pending.bad is None:
+            base = cursor.offset if cursor.base is None else cursor.base
+            self._suspect(pending, _Bad(base, Seen(cursor.position, cursor.offset), fault))
+            return
+        self._scrubber.verdicts.unreadable(row, pending.bad.base, fault)
+        pending.bad = None
+        self._done(name, row, Cursor(pending.point))
 
     def _look_again(self, name: TopicPartition, bad: _Bad) -> None:
         self._refresh()

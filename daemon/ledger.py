@@ -42,6 +42,7 @@ CREATE TABLE partitions (
 CREATE TABLE segments (
     partition INTEGER NOT NULL, base INTEGER NOT NULL, log_dir INTEGER NOT NULL, inode INTEGER NOT NULL,
     size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, is_active INTEGER NOT NULL, due_ms INTEGER NOT NULL,
+    first_seen_ms INTEGER NOT NULL,
     suspect INTEGER NOT NULL DEFAULT 0, verified_ms INTEGER, verdict TEXT NOT NULL DEFAULT 'unverified',
     source TEXT, digest TEXT, digest_size INTEGER, version TEXT,
     PRIMARY KEY (partition, base)
@@ -86,6 +87,10 @@ class Ledger:
         self._db = self._open()
         self._load_findings()
 
+    def _first_id(self) -> int:
+        """Return a number above all that were ever handed out, so that an old one never means something new."""
+        return self._clock.now_ms() + (self.generation << 42)
+
     # ---- opening, and what can go wrong with it
 
     def _open(self) -> sqlite3.Connection:
@@ -99,14 +104,14 @@ class Ledger:
 
     def _open_file(self) -> sqlite3.Connection:
         try:
-            return _connect(str(self.path), self._clock.now_ms())
+            return _connect(str(self.path), self._first_id())
         except sqlite3.Error as error:
             if not _is_corrupt(error):
                 return self._in_memory(None, str(error))
             reason = str(error)
         try:
             self._set_aside()
-            db = _connect(str(self.path), self._clock.now_ms())
+            db = _connect(str(self.path), self._first_id())
         except (EnvironmentFault, sqlite3.Error) as error:
             return self._in_memory(None, str(error))
         self._events.tell("ledger_rebuilt", path=self.path, reason=reason)
@@ -134,7 +139,7 @@ class Ledger:
                 return _checked(db)
             db.close()
             db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        return _create(db, self._clock.now_ms())
+        return _create(db, self._first_id())
 
     def _fell(self, error: sqlite3.Error) -> None:
         """Go on after an error of SQLite: with a new file where the old one is corrupt, else in memory."""
@@ -153,7 +158,7 @@ class Ledger:
     def _open_file_anew(self, reason: str) -> sqlite3.Connection:
         try:
             self._set_aside()
-            db = _connect(str(self.path), self._clock.now_ms())
+            db = _connect(str(self.path), self._first_id())
         except (EnvironmentFault, sqlite3.Error) as error:
             return self._in_memory(None, str(error))
         self._events.tell("ledger_rebuilt", path=self.path, reason=reason)
@@ -172,7 +177,7 @@ class Ledger:
                 self._db.backup(target)
             self._set_aside()
             OsFs().rename(new, self.path)
-            db = _connect(str(self.path), self._clock.now_ms())
+            db = _connect(str(self.path), self._first_id())
         except (EnvironmentFault, sqlite3.Error):
             return
         self._db.close()
@@ -251,7 +256,7 @@ class Ledger:
         """Return what is wrong in a log directory and not dealt with, the worst first."""
         with self._turn:
             found = list(self._findings.get(as_text(log_dir), {}).values())
-        return tuple(sorted(found, key=lambda each: (_WORST.get(each.severity, 0), each.first_seen_ms, each.id)))
+        return tuple(sorted(found, key=_rank))
 
     def put_finding(self, finding: OpenFinding) -> bool:
         """Note a finding, or that it was seen again; return whether it is new. Of too many, new ones are left out."""
@@ -274,6 +279,10 @@ class Ledger:
             return gone
 
 
+def _rank(finding: OpenFinding) -> tuple[int, int, str, int]:
+    return _WORST.get(finding.severity, 0), finding.first_seen_ms, str(finding.path), finding.position or 0
+
+
 def _row(finding: OpenFinding) -> tuple[object, ...]:
     return tuple(as_text(value) if isinstance(value, PurePath) else value for value in astuple(finding))
 
@@ -283,7 +292,7 @@ def _is_corrupt(error: sqlite3.Error) -> bool:
     return isinstance(error, sqlite3.DatabaseError) and code is not None and code & 0xFF in _CORRUPT
 
 
-def _connect(path: str, now_ms: int) -> sqlite3.Connection:
+def _connect(path: str, first_id: int) -> sqlite3.Connection:
     """Open or create the file; raises `sqlite3.Error`, also for one that is damaged or of another release."""
     db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=1.0)
     try:
@@ -292,17 +301,17 @@ def _connect(path: str, now_ms: int) -> sqlite3.Connection:
         db.execute("PRAGMA cache_size = -8192")
         db.execute("PRAGMA journal_size_limit = 4194304")
         if db.execute("PRAGMA user_version").fetchone()[0] == 0:
-            return _create(db, now_ms)
+            return _create(db, first_id)
         return _checked(db)
     except BaseException:
         db.close()
         raise
 
 
-def _create(db: sqlite3.Connection, now_ms: int) -> sqlite3.Connection:
+def _create(db: sqlite3.Connection, first_id: int) -> sqlite3.Connection:
     db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
     # Ids of a ledger that begins anew never meet those that somebody still holds of the old one.
-    db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('partitions', ?)", (now_ms,))
+    db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('partitions', ?)", (first_id,))
     return db
 
 

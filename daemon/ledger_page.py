@@ -177,7 +177,7 @@ class Page:
     # ---- listings
 
     def store_listing(
-        self, row: PartitionRow, listed: Listed, mtime_ns: int | None, due_ms: Callable[[], int]
+        self, row: PartitionRow, listed: Listed, mtime_ns: int | None, now_ms: int, due_ms: Callable[[], int]
     ) -> list[int]:
         """Bring the segments of a partition in line with its directory; return the bases that are gone.
 
@@ -192,13 +192,14 @@ class Page:
         for base, stat in listed.logs.items():
             is_active = int(base == active)
             if base not in known:
-                new.append((row.id, base, self.id, stat.inode, stat.size, stat.mtime_ns, is_active, due_ms()))
+                new.append((row.id, base, self.id, stat.inode, stat.size, stat.mtime_ns, is_active, due_ms(), now_ms))
             elif known[base] != (stat, is_active):
                 changed.append((stat.inode, stat.size, stat.mtime_ns, is_active, row.id, base))
         gone = [base for base in known if base not in listed.logs]
         self.ledger.write_all(
-            "INSERT OR IGNORE INTO segments (partition, base, log_dir, inode, size, mtime_ns, is_active, due_ms) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR IGNORE INTO segments "
+            "(partition, base, log_dir, inode, size, mtime_ns, is_active, due_ms, first_seen_ms) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             new,
         )
         self.ledger.write_all(
@@ -317,9 +318,10 @@ class Page:
         return Totals(segments, size, due, never, oldest)
 
     def left_since(self, since_ms: int) -> int:
-        """Return how many segments were not verified since then."""
+        """Return how many segments that were known then were not verified since."""
         rows = self.ledger.read(
-            "SELECT COUNT(*) FROM segments WHERE log_dir = ? AND (verified_ms IS NULL OR verified_ms < ?)",
+            "SELECT COUNT(*) FROM segments WHERE log_dir = ?1 AND first_seen_ms <= ?2 "
+            "AND (verified_ms IS NULL OR verified_ms < ?2)",
             self.id, since_ms,
         )  # fmt: skip
         return int(rows[0][0])

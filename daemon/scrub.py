@@ -75,7 +75,7 @@ class Scrubber:
 
     def _reset_times(self) -> None:
         now = self._clock.monotonic()
-        self._census_at = self._need_at = self._commit_at = now
+        self._census_at = self._need_at = self._commit_at = self._rest_until = now
         self._jump = self._clock.now_ms() - int(now * 1000)
         self._verified_since_need = True
         self._need = Need(0.0, 0.0)
@@ -101,8 +101,6 @@ class Scrubber:
                 self.page.set_device(device)
         except ReadFault:
             pass  # it is not there; whoever owns us looks for it
-        if self.page.pass_started_ms is None:
-            self.page.begin_pass(self._clock.now_ms())
         self.census = Census(
             self.page, self.disk, self._clock, self._events, self.open_findings, self.pace.first_due_ms
         )
@@ -214,7 +212,10 @@ class Scrubber:
             self._health.adjust(self.options.sick_errors, self.options.sick_seconds)
             self._need_at, self._verified_since_need = self._clock.monotonic(), True
         while self._orders:
-            name, argument = self._orders.popleft()
+            name, argument = self._orders[0]
+            if name == "scrub-now" and not self.census.is_complete:
+                return  # what is to be read is not known yet
+            self._orders.popleft()
             if name == "scrub-now":
                 self.page.ask_for_all(argument or None)
                 self._events.tell("scrub_requested", log_dir=self.log_dir)
@@ -267,6 +268,8 @@ class Scrubber:
             if held[0] is ScrubState.YIELDING and self.board.status.state is not ScrubState.YIELDING:
                 self._events.tell("scrub_yielded", log_dir=self.log_dir, pressure=self.pace.pressure)
             return held, min(held[2], _LONGEST_REST)
+        if now < self._rest_until:  # whoever woke us: it is no reason to read faster
+            return None, self._rest_until - now
         if self.readings.look_again():
             return None, 0.0
         if self.readings.is_reading:
@@ -296,13 +299,16 @@ class Scrubber:
         self._size += size
         if is_over and not self._is_asked:
             self.pace.spend(self._size)
-        return self.pace.piece_seconds(size)
+        rest = self.pace.piece_seconds(size)
+        self._rest_until = self._clock.monotonic() + rest
+        return rest
 
     def _renew_need(self, now: float) -> None:
         """Work out anew how fast it has to be, now and then, and tell where the promise cannot be kept."""
         if now < self._need_at or not self._verified_since_need:
             return
-        self._need_at, self._verified_since_need = now + _NEED_SECONDS, False
+        self._need_at = now + min(_NEED_SECONDS, self.options.cycle_seconds / 100)
+        self._verified_since_need = False
         bucket_ms = max(int(self.options.cycle_seconds * 1000 / 64), 1)
         self._need = self.pace.need(self.page.demand(self._clock.now_ms(), bucket_ms))
         self.pace.set_rate(self._need.rate)
@@ -313,8 +319,13 @@ class Scrubber:
         self._end_pass()
 
     def _end_pass(self) -> None:
-        started, now_ms = self.page.pass_started_ms or 0, self._clock.now_ms()
-        if not self.census.is_complete or self.page.left_since(started):
+        started, now_ms = self.page.pass_started_ms, self._clock.now_ms()
+        if not self.census.is_complete:
+            return
+        if started is None:
+            self.page.begin_pass(now_ms)
+            return
+        if self.page.left_since(started):
             return
         totals = self.page.totals(started)
         if totals.segments:

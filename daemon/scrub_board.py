@@ -55,7 +55,8 @@ class Board:
         if changed:
             self._renew_cells(page, census, changed)
             self._is_stale = True
-        if self._is_stale and now - self._totals_at >= _TOTALS_SECONDS:
+        # A sum over all segments takes long where there are many.
+        if self._is_stale and now - self._totals_at >= (_TOTALS_SECONDS if len(self._by_id) > _FEW else 1.0):
             since = self._clock.now_ms() - int(self.options.cycle_seconds * 1000)
             self._totals, self._totals_at, self._is_stale = page.totals(since), now, False
         if now - self._rate_at >= _RATE_SECONDS:

@@ -1,0 +1,16 @@
+"""The machine's own time."""
+
+from __future__ import annotations
+
+import time
+
+
+class RealClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
