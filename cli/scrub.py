@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from cli.arguments import add_output
 from cli.console import Console
-from cli.service_client import ask
-from cli.status import add_service, service_socket
+from cli.service_client import add_service, ask, find_service
 from cli.targets import absolute
 from cli.version import version
 from recovery.report import document
@@ -30,9 +29,11 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     body = {"action": arguments.action}
     if arguments.log_dir:
         body["log_dir"] = str(absolute(arguments.log_dir))
-    told = ask(service_socket(arguments, environment), "POST", "/v1/scrub", body)
+    place, _ = find_service(arguments, environment)
+    told = ask(place, "POST", "/v1/scrub", body)
     if console.json:
         console.document({**document("scrub", version(), ExitStatus.CLEAN), "answer": told["answer"]})
     else:
-        console.say(printable(told["answer"]))
+        for line in str(told["answer"]).splitlines():  # one for each log directory
+            console.say(printable(line))
     return ExitStatus.CLEAN

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
-import os
 import socket
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, Final, cast
 
+from cli.service_settings import SOCKET, read_service, run_dir_of, socket_of, state_dir_of
+from cli.targets import absolute
 from storage.errors import EnvironmentFault, ExitStatus, LogmendError, printable
 from storage.fs import OsFs, ReadFs, read_all
 
-SOCKET_NAME: Final = "logmend.sock"
 STATUS_NAME: Final = "status.json"
 _SECONDS: Final = 10.0
 _LARGEST: Final = 256 << 20
@@ -101,26 +102,22 @@ def _parsed(path: PurePath, text: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", told)
 
 
-def socket_path(environment: Mapping[str, str]) -> PurePath:
-    """Return where the socket of a service started in the same way is."""
-    return PurePath(run_dir(environment)) / SOCKET_NAME
+def add_service(parser: argparse.ArgumentParser) -> None:
+    """Add where the service is to be found."""
+    group = parser.add_argument_group("service")
+    group.add_argument("--socket", metavar="PATH", help="its Unix socket; by default as its configuration has it")
+    group.add_argument("--state-dir", metavar="DIR", help="its state directory (/var/lib/logmend)")
+    group.add_argument("--config", metavar="FILE", help="its configuration")
 
 
-def run_dir(environment: Mapping[str, str]) -> str:
-    """Return the run-time directory: systemd's, if it gave one; the system's; or that of a session's user."""
-    given = environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
-    system = "/run/logmend"
-    if given:
-        return given
-    own = environment.get("XDG_RUNTIME_DIR", "")
-    return system if os.path.isdir(system) or not own else f"{own}/logmend"
-
-
-def state_dir(environment: Mapping[str, str]) -> PurePath:
-    """Return the state directory, likewise."""
-    given = environment.get("STATE_DIRECTORY", "").split(":")[0]
-    system = "/var/lib/logmend"
-    if given:
-        return PurePath(given)
-    own = environment.get("XDG_STATE_HOME") or f"{environment.get('HOME', '')}/.local/state"
-    return PurePath(system if os.path.isdir(system) or not own.startswith("/") else f"{own}/logmend")
+def find_service(arguments: argparse.Namespace, environment: Mapping[str, str]) -> tuple[PurePath, PurePath]:
+    """Return the socket to ask on and the state directory of a service that was started in the same way."""
+    config = read_service({"config": arguments.config}, environment).config
+    state_dir = state_dir_of(config, arguments.state_dir, environment)
+    if arguments.socket:
+        return absolute(arguments.socket), state_dir
+    named = [place.removeprefix("unix:") for place in config.http.listen if place.startswith("unix:")]
+    if named:
+        return PurePath(named[0]), state_dir
+    around = run_dir_of(state_dir, environment)
+    return (around / SOCKET if around != state_dir else socket_of(state_dir) or state_dir / SOCKET), state_dir

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from cli.arguments import add_output
 from cli.console import Console
-from cli.service_client import ServiceSilent, ask, last_written, socket_path, state_dir
-from cli.targets import absolute
+from cli.service_client import ServiceSilent, add_service, ask, find_service, last_written
 from daemon.safe_json import dumps
 from daemon.status_json import SCHEMA_VERSION, span
 from daemon.status_text import MOST_FINDINGS, render
@@ -43,19 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="how often with --watch (1)")
     parser.add_argument("--all", action="store_true", help=f"every finding, not the {MOST_FINDINGS} worst alone")
     add_service(parser)
-    parser.add_argument("--state-dir", metavar="DIR", help="where the service keeps status.json, for when it is silent")
     add_output(parser)
-
-
-def add_service(parser: argparse.ArgumentParser) -> None:
-    """Add where the service is to be found."""
-    parser.add_argument("--socket", metavar="PATH", help="the service's Unix socket (/run/logmend/logmend.sock)")
 
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Show the state once, or for as long as somebody looks."""
-    place = service_socket(arguments, environment)
-    kept = absolute(arguments.state_dir) if arguments.state_dir else state_dir(environment)
+    place, kept = find_service(arguments, environment)
     most = 1 << 30 if arguments.all else MOST_FINDINGS
     if not arguments.watch:
         found = _read(place, kept)
@@ -87,11 +79,6 @@ def _watch_once(place: PurePath, kept: PurePath, console: Console, most: int, *,
     if len(lines) > size.lines - 1:
         lines = [*lines[: size.lines - 2], "..."]
     console.say_at_once(_SCREEN + "\n".join(lines))
-
-
-def service_socket(arguments: argparse.Namespace, environment: Mapping[str, str]) -> PurePath:
-    """Return the socket to ask on."""
-    return absolute(arguments.socket) if arguments.socket else socket_path(environment)
 
 
 class _Read:

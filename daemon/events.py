@@ -185,7 +185,7 @@ def stamp(at_ms: int) -> str:
 
 
 def _logger(style: str, stream: TextIO, journal: str) -> tuple[_Lines | _Journal, Any]:
-    """Return where lines go, and the structlog logger of a format. It is bound to nothing global: two logs may live side by side."""
+    """Return where lines go, and the structlog logger of a format; nothing global: two may live side by side."""
     output: _Lines | _Journal = _Lines(stream)
     if style == "journald":
         try:

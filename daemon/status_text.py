@@ -98,6 +98,8 @@ def _lag(told: Document) -> str:
 def _scrub(told: Document, now: int) -> str:
     if not told["cycle_seconds"] or told["state"] == "off":
         return "off" + (f": {printable(told['reason'])}" if told["reason"] else "")
+    if not told["segments_total"]:
+        return "nothing to read yet"
     total = told["bytes_total"]
     tenths = max(total - told["bytes_due"], 0) * 1000 // total if total else 1000
     late = told["behind_seconds"]
@@ -107,7 +109,7 @@ def _scrub(told: Document, now: int) -> str:
     parts.append(state or f"{short_size(int(told['bytes_per_second']))}/s")
     oldest = told["oldest_verified_ms"]
     parts.append("some never read" if oldest is None else f"oldest look {span((now - oldest) / 1000)} ago")
-    if told["reason"]:
+    if told["reason"] and told["reason"] != state:
         parts.append(printable(told["reason"]))
     return ", ".join(parts)
 

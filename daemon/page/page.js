@@ -112,7 +112,8 @@
       this.chips.replaceChildren(this.title, ...chips);
       setText(this.reason, safe(dir.reason));
       this.reason.hidden = !dir.reason;
-      this.reason.classList.toggle("mild", !["offline", "absent"].includes(dir.state));
+      this.reason.classList.toggle("mild", dir.state !== "offline");
+      this.element.dataset.state = dir.state;
     }
     fact(title, main, more, level, bar) {
       return make("div", `fact${bar && bar.wide ? " wide" : ""}`, make("dt", "", title),
@@ -129,7 +130,7 @@
       const dir = this.dir;
       const facts = [];
       if (dir.recovery) facts.push(this.recoveryFact(dir.recovery));
-      if (dir.lag) {
+      if (dir.lag && dir.state !== "offline") {
         const late = dir.lag.seconds > 600;
         facts.push(this.fact("What was just flushed", dir.lag.bytes ? `${span(dir.lag.seconds)} behind` : "all read",
           dir.lag.bytes ? `${bytes(dir.lag.bytes)} in ${count(dir.lag.partitions, "partition")} wait` : "nothing waits", late ? "attention" : ""));
@@ -163,7 +164,8 @@
       const main = !s.cycle_seconds ? "off" : bad ? "stopped" : late ? `${span(s.behind_seconds)} late` : s.state === "off" ? "off" : "on time";
       const pace = s.state === "running" ? `${bytes(s.bytes_per_second)}/s` : SCRUB[s.state] ?? s.state;
       const oldest = s.oldest_verified_ms === null ? "some never read" : `oldest look ${ago(s.oldest_verified_ms)}`;
-      const why = s.reason ? `; ${safe(s.reason)}` : "";
+      if (!s.segments_total && s.cycle_seconds) return this.fact(`Everything read within ${span(s.cycle_seconds)}`, "nothing yet", "there is nothing to read");
+      const why = s.reason && s.reason !== SCRUB[s.state] ? `; ${safe(s.reason)}` : "";
       return this.fact(`Everything read within ${span(s.cycle_seconds)}`, main, `${share} % of ${bytes(s.bytes_total)}; ${pace}; ${oldest}${why}`,
         bad ? "bad" : late || s.state === "paused" ? "attention" : "", this.bar(read, s.bytes_total, "read within the promised time", { late }));
     }
