@@ -461,7 +461,7 @@ def _digest(offers: Sequence[Offer]) -> list[tuple[int, int, int]]:
     return [(offer.header.base_offset, offer.header.last_offset, offer.header.crc) for offer in offers]
 
 
-def note_row(note: HealNote) -> tuple[str, str, str, str]:
+def note_row(note: HealNote, *, done: bool) -> tuple[str, str, str, str]:
     """Return what came of a hole as it is shown: verb, partition, place, and by what or why not."""
     until = "on" if note.next_offset is None else f"to {max(note.next_offset - 1, note.first_offset)}"
     told = f"offsets {note.first_offset} {until}"
@@ -469,5 +469,5 @@ def note_row(note: HealNote) -> tuple[str, str, str, str]:
         told += f": {count(note.batches, 'batch', 'batches')}, {full_size(note.size)} from {printable(note.source)}"
     else:
         told += f": {printable(note.reason)}" if note.reason else ": bytes between two batches that join"
-    verb = "healed" if note.healed else "not healed"
+    verb = ("healed" if done else "heal") if note.healed else "not healed"
     return verb, note.partition, f"{printable(note.log.name)} at {note.position}", told

@@ -410,8 +410,8 @@ def _healing_lines(outcome: Outcome, style: Style) -> list[str]:
         return []
     from recovery.healing import note_row  # noqa: PLC0415
 
-    styles = ["good" if note.healed else "damage" for note in outcome.healing]
-    return list(_table([note_row(note) for note in outcome.healing], styles, style))
+    done, styles = outcome.done is not None, ["good" if note.healed else "damage" for note in outcome.healing]
+    return list(_table([note_row(note, done=done) for note in outcome.healing], styles, style))
 
 
 def _done_text(outcome: Outcome, plan: LogDirPlan) -> str:
