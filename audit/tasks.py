@@ -143,6 +143,8 @@ class Verifier:
             key = (segment.cluster, segment.topic, segment.partition, segment.broker, segment.log_dir)
             yield PackedBlocks(key, segment.base_offset, blocks)
         for finding in [*report.findings, *rest]:
+            if report.damage is not None and finding.kind.subject is Subject.INDEX:
+                continue  # it was held against the sound part alone, and has to be derived again in any case
             severity = self._severity(fs, segment, report, finding)
             row = finding_row(segment.source, _partition(segment), finding, log_dir, severity)
             if row is not None:

@@ -80,13 +80,13 @@ class PackedBlocks:
 
     def __init__(self, replica: Sequence[Any], base_offset: int, packed: bytes) -> None:
         """`replica`: cluster, topic, partition, broker and log directory."""
-        self._replica, self._base_offset = tuple(replica), base_offset
+        self.replica, self._base_offset = tuple(replica), base_offset
         self.numbers = np.frombuffer(packed, dtype=np.int64).reshape(-1, 7)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield them as rows of `blocks`."""
         schema = arrow_schema(BlockRow)
-        fixed = (*self._replica, self._base_offset)
+        fixed = (*self.replica, self._base_offset)
         for start in range(0, len(self.numbers), ROWS):
             part = self.numbers[start : start + ROWS]
             count = len(part)
