@@ -17,10 +17,10 @@ from typing import Self
 from checkpoint.leader_epoch import end_offset_for
 from daemon.cleaning import Cleaner
 from daemon.log_dir import LogDir
-from daemon.opening import claim_log_dirs, open_log_dirs
+from daemon.opening import claim_log_dirs, ensure_online, open_log_dirs
 from daemon.options import ManagerOptions
 from daemon.partition import Partition
-from daemon.refusals import NoLogDir, PartitionOffline, UnknownTopic
+from daemon.refusals import PartitionOffline, UnknownTopic
 from daemon.schedule import Schedule
 from daemon.topics import Topic, Topics
 from storage.errors import DiskFull, EnvironmentFault, LogmendError
@@ -64,7 +64,7 @@ class LogManager:
                 log_dir.go_offline("opening was given up")
             raise
         manager.each_log_dir(lambda log_dir: log_dir.remove_due(now_ms))
-        manager._ensure_online()
+        ensure_online(log_dirs)
         return manager
 
     def __enter__(self) -> Self:
@@ -262,10 +262,6 @@ class LogManager:
         return failed
 
     # ---- the end
-
-    def _ensure_online(self) -> None:
-        if all(log_dir.offline is not None for log_dir in self.log_dirs):
-            raise NoLogDir("; ".join(log_dir.offline or "" for log_dir in self.log_dirs) or "no log directory")
 
     @property
     def offline(self) -> Mapping[PurePath, str]:

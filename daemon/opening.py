@@ -24,9 +24,8 @@ def open_log_dirs(fs: Fs, paths: Sequence[PurePath], options: ManagerOptions, no
     try:
         _each(log_dirs, lambda log_dir: _take(fs, log_dir))
         _each(log_dirs, lambda log_dir: read_identity(fs, log_dir.path))
+        ensure_online(log_dirs)
         online = [log_dir for log_dir in log_dirs if log_dir.offline is None]
-        if not online:
-            raise NoLogDir("; ".join(log_dir.offline or "" for log_dir in log_dirs) or "no log directory")
         ensure_identities(fs, [log_dir.path for log_dir in online], options.draw_id)
         _each(log_dirs, lambda log_dir: log_dir.recover(now_ms))
         _refuse_duplicates(log_dirs)
@@ -40,6 +39,12 @@ def open_log_dirs(fs: Fs, paths: Sequence[PurePath], options: ManagerOptions, no
 def claim_log_dirs(log_dirs: Sequence[LogDir], now_ms: int) -> None:
     """Take the markers away: from here on a crash leaves unclean directories. Raises `CorruptData`."""
     _each(log_dirs, lambda log_dir: log_dir.claim(now_ms))
+
+
+def ensure_online(log_dirs: Sequence[LogDir]) -> None:
+    """Raise `NoLogDir` if there is none, or none that is online."""
+    if all(log_dir.offline is not None for log_dir in log_dirs):
+        raise NoLogDir({log_dir.path: (log_dir.offline or "", log_dir.status) for log_dir in log_dirs})
 
 
 def _take(fs: Fs, log_dir: LogDir) -> None:

@@ -24,7 +24,7 @@ from daemon.options import ManagerOptions
 from daemon.owned_places import Places
 from daemon.progress import Interrupted, RecoveryWatch
 from daemon.recovery_events import tell_recovery
-from daemon.refusals import LogDirHeld, LogDirStopped
+from daemon.refusals import LogDirHeld, LogDirStopped, NoLogDir
 from daemon.scrub import COMMANDS, Scrubber
 from daemon.snapshot import Clock, DirState, Events, LogDirStatus, Worker
 from daemon.verify_options import GuardOptions
@@ -152,7 +152,8 @@ class OwnWorker(Worker):
                 if self._places.change(path, DirState.ABSENT, reason):
                     self._events.tell("log_dir_absent", log_dir=path, reason=reason)
             else:
-                self._places.change(path, DirState.STARTING)
+                if self._places.state(path) is DirState.STOPPED:
+                    self._places.change(path, DirState.STARTING)
                 there.append(path)
         if not there or self._is_stopping:
             return
@@ -165,8 +166,10 @@ class OwnWorker(Worker):
                 self._places.change(path, DirState.STOPPED, "the recovery was cut short; the next start begins it anew")
             return
         except LogmendError as error:
+            refused = error.refused if isinstance(error, NoLogDir) else {}
             for path in there:
-                self._leave_aside(path, str(error), error.status)
+                self._leave_aside(path, *refused.get(path, (str(error), error.status)))
+                self._places.look(self._fs, path)
             return
         self._serve(manager, known)
 
@@ -187,6 +190,8 @@ class OwnWorker(Worker):
             if log_dir.offline is not None:
                 self._leave_aside(log_dir.path, log_dir.offline, log_dir.status)
                 continue
+            if self._places.state(log_dir.path) in (DirState.OFFLINE, DirState.ABSENT):
+                self._events.tell("log_dir_back", log_dir=log_dir.path)
             self._places.change(log_dir.path, DirState.SERVING)
             self._places.pin(self._fs, log_dir.path)
             self._events.tell("log_dir_opened", log_dir=log_dir.path, partitions=len(log_dir.partitions))
@@ -225,8 +230,9 @@ class OwnWorker(Worker):
             self._open()
         if self._manager is None:
             return self._look_again(began)
-        self._run_schedules(self._manager)
         self._look_at_places(self._manager, began)
+        self._run_schedules(self._manager)
+        self._leave_aside_what_failed(self._manager)
         wait = self._scrub(began)
         return max(min(_STEP_SECONDS - (self._clock.monotonic() - began), wait), 0.0)
 
@@ -244,14 +250,17 @@ class OwnWorker(Worker):
                 self._events.tell("schedule_failed", reason=str(fault))
 
     def _look_at_places(self, manager: LogManager, now: float) -> None:
+        """Give up what is no longer the directory that was opened, before anything is written in its place."""
         if now - self._looked >= _LOOK_SECONDS:
             self._looked = now
             for path in self._paths:
                 self._places.look(self._fs, path)
-            for log_dir in manager.log_dirs:
-                if log_dir.offline is None and (reason := self._places.reason_for_change(self._fs, log_dir.path)):
-                    with self._turn:
-                        log_dir.go_offline(reason)
+        for log_dir in manager.log_dirs:
+            if log_dir.offline is None and (reason := self._places.reason_for_change(self._fs, log_dir.path)):
+                with self._turn:
+                    log_dir.go_offline(reason)
+
+    def _leave_aside_what_failed(self, manager: LogManager) -> None:
         for log_dir in manager.log_dirs:
             if log_dir.offline is not None:
                 self._leave_aside(log_dir.path, log_dir.offline, log_dir.status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePath
 
 from storage.errors import ExitStatus, LogmendError, printable
@@ -58,6 +59,10 @@ class LogDirStopped(LogmendError):
 
 
 class NoLogDir(LogmendError):
-    """Every log directory is offline."""
+    """Every log directory is offline; `refused` says for what each is."""
 
     status = ExitStatus.ENVIRONMENT
+
+    def __init__(self, refused: Mapping[PurePath, tuple[str, ExitStatus]]) -> None:
+        super().__init__("; ".join(reason for reason, _ in refused.values()) or "no log directory")
+        self.refused = refused

@@ -235,7 +235,7 @@ class Topics:
     def _counts(self) -> dict[PurePath, int]:
         counts = {log_dir.path: len(log_dir.partitions) for log_dir in self._online()}
         if not counts:
-            raise NoLogDir("; ".join(log_dir.offline or "" for log_dir in self._log_dirs))
+            raise NoLogDir({log_dir.path: (log_dir.offline or "", log_dir.status) for log_dir in self._log_dirs})
         return counts
 
     def _write_lists(self, changed: Iterable[TopicEntry]) -> None:
