@@ -171,6 +171,19 @@ walk_records(const uint8_t *data, size_t size, int64_t count, int64_t first, int
     return walked;
 }
 
+/* Find the first record from `timestamp` and from `offset_delta` on; false if there is none before one that is not sound. */
+static int
+find_record(const uint8_t *data, size_t size, int64_t count, int64_t base_timestamp, int64_t timestamp,
+            int64_t offset_delta, struct record *record)
+{
+    for (size_t place = 0; count > 0 && read_record(data, &place, size, record); count--) {
+        record->timestamp_delta = (int64_t)((uint64_t)base_timestamp + (uint64_t)record->timestamp_delta);
+        if (record->timestamp_delta >= timestamp && record->offset_delta >= offset_delta)
+            return 1;
+    }
+    return 0;
+}
+
 static int64_t
 read_control(const uint8_t *payload, size_t size, int64_t attributes, int64_t records)
 {

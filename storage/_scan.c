@@ -153,6 +153,21 @@ module_walk_records(PyObject *Py_UNUSED(module), PyObject *args)
                          (long long)walked.most, PyBool_FromLong(walked.is_dense), PyBool_FromLong(walked.lacks_key));
 }
 
+static PyObject *
+module_find_record(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer payload;
+    long long count, base_timestamp, timestamp, offset_delta;
+    struct record record;
+    if (!PyArg_ParseTuple(args, "y*LLLL", &payload, &count, &base_timestamp, &timestamp, &offset_delta))
+        return NULL;
+    const int found = find_record(payload.buf, (size_t)payload.len, count, base_timestamp, timestamp, offset_delta, &record);
+    PyBuffer_Release(&payload);
+    if (!found)
+        Py_RETURN_NONE;
+    return Py_BuildValue("LL", (long long)record.offset_delta, (long long)record.timestamp_delta);
+}
+
 /* What a leader changes in a client's batch lies outside the checksum: base offset and leader epoch. */
 static PyObject *
 module_lead(PyObject *Py_UNUSED(module), PyObject *args)
@@ -445,6 +460,7 @@ static PyMethodDef functions[] = {
     {"find", module_find, METH_VARARGS, NULL},
     {"check_records", module_check_records, METH_VARARGS, NULL},
     {"walk_records", module_walk_records, METH_VARARGS, NULL},
+    {"find_record", module_find_record, METH_VARARGS, NULL},
     {"lead", module_lead, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 from storage.batch import HEADER_V2, TimestampType, parse_header
 from storage.log_types import Fetched, TimestampOffset
 from storage.record import records_of
-from storage.scan import walk_records
+from storage.scan import find_record
 from storage.segment import LogSegment
 from storage.segment_list import SegmentList
-from storage.segment_walk import BatchPlace, walk_places
+from storage.segment_walk import BatchPlace, batches_since, walk_places
 from storage.txn_index import AbortedTxn
-from storage.units import Offset, TimestampMs
+from storage.units import INT32_MAX, Offset, TimestampMs
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -128,11 +128,9 @@ def find_by_time(segments: SegmentList, log_start: Offset, log_end: Offset, time
 def _search(segment: LogSegment, timestamp: int, log_start: Offset) -> TimestampOffset | None:
     entry = segment.look_up_timestamp(TimestampMs(timestamp))
     start = segment.position_for(max(entry.offset, log_start))
-    for batch in walk_places(segment.reader(), start, segment.size):
-        if batch.max_timestamp < timestamp:
-            continue
+    for batch in batches_since(segment.reader(), start, segment.size, timestamp):
         data = _load(segment, batch)
-        found = _bisect(data, timestamp) if batch.base_offset >= log_start else None
+        found = _find_plain(data, timestamp, log_start)
         if found is not None:
             return found
         for record in records_of(data):
@@ -141,28 +139,14 @@ def _search(segment: LogSegment, timestamp: int, log_start: Offset) -> Timestamp
     return None
 
 
-def _bisect(data: memoryview, timestamp: int) -> TimestampOffset | None:
-    """Return the first record from `timestamp` on of a plain batch, None if only decoding can tell.
-
-    The largest timestamp of the first so many records never falls, and the kernel finds it without an object for each.
-    """
+def _find_plain(data: memoryview, timestamp: int, log_start: int) -> TimestampOffset | None:
+    """Return the first record from `timestamp` on of a batch without codec, None if only decoding can tell."""
     header = parse_header(data)
-    is_plain = header.magic == 2 and not header.codec and header.timestamp_type is TimestampType.CREATE
-    if timestamp < 0 or not is_plain or len(data) < header.size or header.record_count < 1:
+    if header.magic != 2 or header.codec or header.timestamp_type is not TimestampType.CREATE:
         return None
-    payload, base = data[HEADER_V2.size : header.size], header.base_timestamp
-    low, high = 0, header.record_count - 1
-    while low < high:
-        middle = (low + high) >> 1
-        if walk_records(payload, middle + 1, base_timestamp=base).most < timestamp:
-            low = middle + 1
-        else:
-            high = middle
-    walked = walk_records(payload, low + 1, base_timestamp=base)
-    if walked.count <= low or walked.most < timestamp or not walked.is_dense:
-        return None
-    # All before it are older, so the largest one is its own.
-    return TimestampOffset(TimestampMs(walked.most), Offset(header.base_offset + low))
+    payload, first = data[HEADER_V2.size : header.size], max(log_start - header.base_offset, -INT32_MAX - 1)
+    found = find_record(payload, header.record_count, header.base_timestamp, timestamp, first)
+    return None if found is None else TimestampOffset(TimestampMs(found[1]), Offset(header.base_offset + found[0]))
 
 
 def _find_largest(segments: SegmentList) -> TimestampOffset | None:

@@ -39,6 +39,10 @@ class Kernel(Protocol):
         self, payload: bytes | memoryview, count: int, *, first: int = 0, base_timestamp: int = 0
     ) -> Walked: ...
 
+    def find_record(
+        self, payload: memoryview, count: int, base_timestamp: int, timestamp: int, offset_delta: int
+    ) -> tuple[int, int] | None: ...
+
     def lead_batch(self, data: Data, next_offset: int, leader_epoch: int, /) -> Led | None: ...
 
 
@@ -126,6 +130,16 @@ def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, bas
     as Java's do. Bytes behind the last record are no fault here.
     """
     return _kernel.walk_records(payload, count, first=first, base_timestamp=base_timestamp)
+
+
+def find_record(
+    payload: memoryview, count: int, base_timestamp: int, timestamp: int, offset_delta: int
+) -> tuple[int, int] | None:
+    """Return offset delta and timestamp (ms) of the first of `count` records from `timestamp` and `offset_delta` on.
+
+    None if there is none, or none before a record that is not sound.
+    """
+    return _kernel.find_record(payload, count, base_timestamp, timestamp, offset_delta)
 
 
 lead_batch = _kernel.lead_batch

@@ -10,7 +10,7 @@ from storage import _scan
 from storage.rows import COLUMNS, BatchRows, Scanned, Stop, Walked
 from storage.units import INT64_MAX
 
-if _scan.COLUMNS != COLUMNS or not hasattr(_scan, "lead"):
+if _scan.COLUMNS != COLUMNS or not hasattr(_scan, "find_record"):
     raise ImportError("storage._scan was built from other sources")
 
 
@@ -55,6 +55,13 @@ def check_records(payload: memoryview, count: int) -> int:
 def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, base_timestamp: int = 0) -> Walked:
     """Do what `storage.scan.walk_records` says."""
     return Walked(*_scan.walk_records(payload, count, first, base_timestamp))
+
+
+def find_record(
+    payload: memoryview, count: int, base_timestamp: int, timestamp: int, offset_delta: int
+) -> tuple[int, int] | None:
+    """Do what `storage.scan.find_record` says."""
+    return _scan.find_record(payload, count, base_timestamp, timestamp, offset_delta)
 
 
 lead_batch = _scan.lead

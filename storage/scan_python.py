@@ -281,6 +281,23 @@ def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, bas
     return Walked(done, place, least, most, is_dense, lacks_key)
 
 
+def find_record(
+    payload: memoryview, count: int, base_timestamp: int, timestamp: int, offset_delta: int
+) -> tuple[int, int] | None:
+    """Do what `storage.scan.find_record` says."""
+    place = 0
+    for _ in range(count):
+        try:
+            record = _record(payload, place)
+        except _Unreadable:
+            return None
+        found = _int64(base_timestamp + record.timestamp_delta)
+        if found >= timestamp and record.offset_delta >= offset_delta:
+            return record.offset_delta, found
+        place = record.end
+    return None
+
+
 def lead_batch(_data: Data, _next_offset: int, _leader_epoch: int) -> Led | None:
     """Do what `storage.scan.lead_batch` says: here nobody is faster than whoever looks closer."""
     return None

@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 from storage.batch import HEADER_V2, LOG_OVERHEAD
 from storage.errors import BatchCorrupt
 from storage.fs import ReadFile
-from storage.units import Offset
+from storage.units import INT64_MAX, Offset
 
 _PIECE_BYTES: Final = 8 << 10
 _PREFIX: Final = struct.Struct(">qi4xb")  # base offset, size field, magic
 _V2: Final = struct.Struct(">23xi8xq")  # last offset delta, max timestamp
-_WHOLE: Final = struct.Struct(">qi4xb6xi")  # base offset, size field, magic, last offset delta
+_WHOLE: Final = struct.Struct(">qi4xb6xi8xq")  # base offset, size field, magic, last offset delta, max timestamp
 _V1_TIMESTAMP: Final = struct.Struct(">18xq")
 _LEAST: Final = 14
 _LEAST_V2: Final = HEADER_V2.size - LOG_OVERHEAD
@@ -77,18 +77,34 @@ def _place(header: memoryview, position: int, end: int) -> BatchPlace | None:
 
 def first_batch_reaching(file: ReadFile, start: int, end: int, offset: Offset) -> BatchPlace | None:
     """Return the first batch from position `start` on whose last offset is `offset` or more, None if there is none."""
+    found, start = _first(file, start, end, offset, INT64_MAX)
+    if found is not None:
+        return found
+    return next((place for place in walk_places(file, start, end) if place.last_offset >= offset), None)
+
+
+def batches_since(file: ReadFile, start: int, end: int, timestamp: int) -> Iterator[BatchPlace]:
+    """Yield the batches from position `start` on whose largest timestamp is `timestamp` or more."""
+    found, start = _first(file, start, end, INT64_MAX, timestamp)
+    if found is not None:
+        yield found
+        start += found.size
+    yield from (place for place in walk_places(file, start, end) if place.max_timestamp >= timestamp)
+
+
+def _first(file: ReadFile, start: int, end: int, offset: int, timestamp: int) -> tuple[BatchPlace | None, int]:
+    """Return the first batch that reaches `offset` or `timestamp`, None if a walk has to tell, and where that begins.
+
+    Of the first piece alone, as long as nothing in it is odd, and without an object for each batch that is passed.
+    """
     piece = memoryview(bytearray(min(_PIECE_BYTES, max(end - start, 0))))
     filled = file.read_into(start, piece)
     at = 0
-    while filled - at >= HEADER_V2.size:  # as long as nothing is odd, without an object for each batch that is passed
-        base, size, magic, delta = _WHOLE.unpack_from(piece, at)
+    while filled - at >= HEADER_V2.size:
+        base, size, magic, delta, largest = _WHOLE.unpack_from(piece, at)
         if magic != 2 or size < _LEAST_V2:
             break
-        if base + delta >= offset:
-            return _place(piece[at:], start + at, end)
+        if base + delta >= offset or largest >= timestamp:
+            return _place(piece[at:], start + at, end), start + at
         at += size + LOG_OVERHEAD
-    start += at
-    for place in walk_places(file, start, end):
-        if place.last_offset >= offset:
-            return place
-    return None
+    return None, start + at
