@@ -23,6 +23,8 @@ MAX_LINE: Final = 2048
 MAX_FIELD: Final = 4096
 MAX_HEADERS: Final = 48
 MAX_BODY: Final = 1024
+MAX_REQUEST: Final = 32 * 1024
+"""Bytes of one request with everything; what sends more is cut off before anything looks at it."""
 _SWEEP_SECONDS: Final = 1.0
 
 HEADERS: Final = {
@@ -45,6 +47,8 @@ class Door(asyncio.Protocol):
         self._behind, self._doors = behind, doors
         self.transport: asyncio.Transport | None = None
         self.deadline: float | None = doors.time() + PATIENCE_SECONDS
+        self.received = 0
+        """Bytes since the last request was answered."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -58,7 +62,10 @@ class Door(asyncio.Protocol):
             self._behind.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._doors.has(self):
+        self.received += len(data)
+        if self.received > MAX_REQUEST and self.transport is not None:
+            self.transport.abort()
+        elif self._doors.has(self):
             self._behind.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -113,6 +120,9 @@ class Doors:
     def ended(self, request: web.BaseRequest) -> None:
         """Wait for the next request on this connection, for a while."""
         self._set(request, PATIENCE_SECONDS)
+        door = self._open.get(request.transport) if request.transport is not None else None
+        if door is not None:
+            door.received = 0
 
     def _set(self, request: web.BaseRequest, seconds: float | None) -> None:
         door = self._open.get(request.transport) if request.transport is not None else None

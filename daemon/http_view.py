@@ -25,6 +25,9 @@ _MOST_EVENTS: Final = 50
 _RANK: Final = {"blocking": 0, "damage": 1, "repairable": 2, "note": 3}
 
 
+Made = dict[str, "asyncio.Future[bytes]"]
+
+
 class Stuck(Exception):
     """The service did not say how it is."""
 
@@ -38,7 +41,7 @@ class View:
         self._turn = asyncio.Lock()
         self._latest: ServiceStatus | None = None
         self._taken = 0.0
-        self._made: dict[str, bytes] = {}
+        self._made: Made = {}
 
     async def status(self) -> ServiceStatus:
         """Return the state, not older than the time between two looks; raises `Stuck`."""
@@ -57,15 +60,15 @@ class View:
     async def body(self, name: str, make: Callable[[ServiceStatus], bytes], *, packed: bool) -> bytes:
         """Return what `make` makes of the state, gzipped if `packed`; made once for all who ask at the same time."""
         status = await self.status()
-        loop = asyncio.get_running_loop()
         made = self._made
+        plain = await self._once(made, name, make, status)
+        return await self._once(made, f"{name}.gz", gzip.compress, plain, 5) if packed else plain
+
+    async def _once(self, made: Made, name: str, make: Callable[..., bytes], *given: Any) -> bytes:
+        """Return what is made under a name; whoever comes while it is being made waits for the same."""
         if name not in made:
-            made[name] = await loop.run_in_executor(self._thread, make, status)
-        if not packed:
-            return made[name]
-        if f"{name}.gz" not in made:
-            made[f"{name}.gz"] = await loop.run_in_executor(self._thread, gzip.compress, made[name], 5)
-        return made[f"{name}.gz"]
+            made[name] = asyncio.get_running_loop().run_in_executor(self._thread, make, *given)
+        return await asyncio.shield(made[name])  # one who goes away takes it from nobody
 
     def close(self) -> None:
         """Let the thread go."""

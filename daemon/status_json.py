@@ -48,10 +48,8 @@ def to_document(status: ServiceStatus, *, partitions: bool = True) -> dict[str, 
         "logmend": status.version,
         "verdict": {"level": level.value, "text": text},
     }
-    rest = _plain_fields(status)
-    rest["log_dirs"] = [log_dir_document(each, partitions=partitions) for each in status.log_dirs]
-    rest.pop("version")
-    return head | rest
+    dirs = [log_dir_document(each, partitions=partitions) for each in status.log_dirs]
+    return head | _plain_fields(status, leave=("version", "log_dirs")) | {"log_dirs": dirs}
 
 
 def log_dir_document(status: LogDirStatus, *, partitions: bool = True) -> dict[str, Any]:

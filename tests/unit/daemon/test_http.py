@@ -56,6 +56,27 @@ def test_a_large_answer_is_packed_for_those_who_can_unpack_it(local: HttpServer)
     assert gzip.decompress(packed.body) == plain.body
 
 
+def test_what_many_ask_for_at_the_same_time_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    go_on = threading.Event()
+
+    def slow(status: ServiceStatus) -> bytes:
+        made.append(status)
+        go_on.wait(10)
+        return b"{}"
+
+    monkeypatch.setattr("daemon.http._status_body", slow)
+    with serving(PORT, sound, refresh_seconds=60.0) as server, contextlib.ExitStack() as stack:
+        held = [stack.enter_context(dial(server)) for _ in range(20)]
+        for each in held:
+            each.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        held.pop().close()
+        go_on.set()
+        answers = [b"".join(iter(lambda each=each: each.recv(65536), b"")) for each in held]  # type: ignore[misc]
+    assert all(answer.endswith(b"{}") for answer in answers)
+    assert len(made) == 1
+
+
 def test_health_is_that_of_the_service_and_readiness_that_of_its_directories() -> None:
     waits = service(log_dir(state=DirState.ABSENT, reason="not mounted"), ready=False)
     with serving(PORT, lambda: waits) as made:
@@ -209,6 +230,15 @@ def test_a_header_of_a_mebibyte_is_refused_early(server: HttpServer) -> None:
     answer = raw(server, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (1 << 20) + b"\r\n\r\n")
     assert answer == b"" or answer.startswith((b"HTTP/1.0 400", b"HTTP/1.1 400", b"HTTP/1.1 431"))
     assert ask(server, "/healthz").status == 200
+
+
+def test_one_connection_may_ask_often(server: HttpServer) -> None:
+    connection = Asker(server)
+    for _ in range(300):  # more bytes together than one request may have
+        connection.request("GET", "/healthz", headers={"X-Padding": "x" * 200})
+        response = connection.getresponse()
+        assert (response.status, response.read()) == (200, b"ok\n")
+    connection.close()
 
 
 def test_rubbish_gets_an_error_and_no_words_of_ours(server: HttpServer) -> None:
