@@ -7,6 +7,7 @@ recovery point moves only behind a `sync`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import Final
@@ -14,6 +15,8 @@ from typing import Final
 from storage.errors import EnvironmentFault
 from storage.fs import Fs, WriteFile, read_all
 
+NAMES: Final = threading.RLock()
+"""Held while a file of a segment is opened by its name for the first time, and while it gets another name."""
 _LIMIT: Final = 1 << 31
 Usable = Callable[[bytes], int]
 """Bytes of the beginning of a file that are entries; a broker's file may be longer."""
@@ -39,12 +42,17 @@ class IndexFile:
     @property
     def data(self) -> bytearray:
         """The entries, read from the file when they are first asked for. Raises `ReadFault`."""
-        if self._data is None:
-            found = read_all(self._fs, self.path, _LIMIT)
-            kept = self._usable(found)
-            self._on_disk, self._written = len(found), kept
-            self._data = bytearray(found[:kept])
-        return self._data
+        data = self._data  # of one look: another thread may give the memory back
+        return self._load() if data is None else data
+
+    def _load(self) -> bytearray:
+        with NAMES:
+            if self._data is None:
+                found = read_all(self._fs, self.path, _LIMIT)
+                kept = self._usable(found)
+                self._on_disk, self._written = len(found), kept
+                self._data = bytearray(found[:kept])
+            return self._data
 
     @property
     def size(self) -> int:
@@ -64,7 +72,7 @@ class IndexFile:
         """Keep the first `size` bytes of entries, in memory and in the file."""
         data = self.data
         if size < len(data):
-            del data[size:]
+            self._data = data[:size]  # not in place: somebody may be looking something up
         self._written = min(self._written, size)
         if self._on_disk is not None and self._on_disk > self._written:
             self._fs.truncate(self.path, self._written)

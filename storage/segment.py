@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from storage.errors import EnvironmentFault
 from storage.fs import FileStat, Fs, ReadFile, WriteFile
-from storage.index_file import IndexFile
+from storage.index_file import NAMES, IndexFile
 from storage.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,
@@ -267,9 +267,11 @@ class LogSegment:
 
     def reader(self) -> ReadFile:
         """Return the `.log`, open for reading at any position; it is shared, and closed with the segment."""
-        if self._reader is None:
-            self._reader = self._fs.open_read(self.path(FileRole.LOG))
-        return self._reader
+        reader = self._reader
+        if reader is None:
+            with NAMES:
+                reader = self._reader = self._reader or self._fs.open_read(self.path(FileRole.LOG))
+        return reader
 
     def find(self, offset: Offset) -> BatchPlace | None:
         """Return the first batch whose last offset is `offset` or more, None if there is none in this segment."""
@@ -413,11 +415,12 @@ class LogSegment:
 
     def rename(self, state: FileState) -> None:
         """Give all files the suffix of another state, the `.log` first, without a sync. What is open stays usable."""
-        source = {role: self.path(role) for role in ROLES}
-        self.state = state
-        self._fs.rename(source[FileRole.LOG], self.path(FileRole.LOG))
-        for role, index in zip(ROLES[1:], (self.offset_index, self.time_index, self.txn_index), strict=True):
-            index.rename(self.path(role))
+        with NAMES:
+            source = self.path(FileRole.LOG)
+            self.state = state
+            self._fs.rename(source, self.path(FileRole.LOG))
+            for role, index in zip(ROLES[1:], (self.offset_index, self.time_index, self.txn_index), strict=True):
+                index.rename(self.path(role))
 
     def remove(self) -> None:
         """Take all files away, the `.log` first."""
