@@ -111,6 +111,7 @@ class OwnWorker(Worker):
         self._scrubbers: dict[PurePath, Scrubber] = {}
         self._scrub_due: dict[PurePath, float] = {}
         self._looked = self._tried = float("-inf")
+        self._aside: dict[PurePath, str] = {}
         self._bytes = 0
         self._is_stopping = self._wants_reopen = False
 
@@ -149,7 +150,9 @@ class OwnWorker(Worker):
         there = []
         for path in self._paths:
             if reason := reason_for_absence(self._fs, path, known):
-                if self._places.change(path, DirState.ABSENT, reason):
+                self._places.change(path, DirState.ABSENT, reason)
+                if self._aside.get(path) != reason:
+                    self._aside[path] = reason
                     self._events.tell("log_dir_absent", log_dir=path, reason=reason)
             else:
                 if self._places.state(path) is DirState.STOPPED:
@@ -190,7 +193,8 @@ class OwnWorker(Worker):
             if log_dir.offline is not None:
                 self._leave_aside(log_dir.path, log_dir.offline, log_dir.status)
                 continue
-            if self._places.state(log_dir.path) in (DirState.OFFLINE, DirState.ABSENT):
+            if log_dir.path in self._aside:
+                del self._aside[log_dir.path]
                 self._events.tell("log_dir_back", log_dir=log_dir.path)
             self._places.change(log_dir.path, DirState.SERVING)
             self._places.pin(self._fs, log_dir.path)
@@ -204,7 +208,9 @@ class OwnWorker(Worker):
 
     def _leave_aside(self, path: PurePath, reason: str, status: ExitStatus) -> None:
         reason = reason.removeprefix(f"{printable(path)}: ")
-        if self._places.change(path, DirState.OFFLINE, reason, status):
+        self._places.change(path, DirState.OFFLINE, reason, status)
+        if self._aside.get(path) != reason:
+            self._aside[path] = reason
             self._events.tell("log_dir_offline", log_dir=path, reason=reason)
 
     def _remember(self, manager: LogManager, known: Mapping[str, str]) -> None:

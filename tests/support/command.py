@@ -20,12 +20,19 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), **more}
 
 
-def start(*words: object, env: Mapping[str, str] | None = None, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
-    """Start `logmend` with these words; the caller waits for it."""
+def start(
+    *words: object,
+    env: Mapping[str, str] | None = None,
+    stdout: int = subprocess.PIPE,
+    stderr: Path | None = None,
+) -> subprocess.Popen[str]:
+    """Start `logmend` with these words; the caller waits for it. Standard error goes to a pipe, or to a file."""
     command = [sys.executable, "-m", "cli.main", *map(str, words)]
-    return subprocess.Popen(
-        command, env=env or environment(), stdout=stdout, stderr=subprocess.PIPE, text=True, cwd="/"
-    )
+    env = env or environment()
+    if stderr is None:
+        return subprocess.Popen(command, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd="/")
+    with stderr.open("w") as file:
+        return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=file, text=True, cwd="/")
 
 
 def logmend(*words: object, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
