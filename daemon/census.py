@@ -79,7 +79,7 @@ class Census:
             if directory not in self.partitions and self._add(directory, name):
                 self._queue.append(directory)
         # Kafka writes its checkpoints here every minute, so this is seldom equal; what counts is that it may be.
-        self._root_mtime = mtime if self._clock.now_ms() * 1_000_000 - mtime > _SETTLED_NS else None
+        self._root_mtime = mtime if self._is_settled(mtime) else None
 
     def ask(self, directory: str, *, listing: bool = False) -> None:
         """Ask a directory before its turn; with `listing` list it, changed or not."""
@@ -122,7 +122,7 @@ class Census:
 
     def _list(self, row: PartitionRow, mtime_ns: int) -> None:
         listed = self._disk.listed(self._page.log_dir / row.directory)
-        is_settled = self._clock.now_ms() * 1_000_000 - mtime_ns > _SETTLED_NS
+        is_settled = self._is_settled(mtime_ns)
         gone = self._page.store_listing(
             row, listed, mtime_ns if is_settled else None, self._clock.now_ms(), self._first_due_ms
         )
@@ -134,6 +134,10 @@ class Census:
         )
         self._keep(row)
         self.changed.add(row.id)
+
+    def _is_settled(self, mtime_ns: int) -> bool:
+        """Tell whether the next change is sure to show; a time to come was not set by the clock that would."""
+        return abs(self._clock.now_ms() * 1_000_000 - mtime_ns) > _SETTLED_NS
 
     def _add(self, directory: str, name: TopicPartition) -> PartitionRow | None:
         path = self._page.log_dir / directory

@@ -28,6 +28,7 @@ BLOCK: Final = 4096
 """Alignment that every common device and file system takes for O_DIRECT."""
 CHUNK: Final = 1 << 20
 _SAFE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DIRECT: Final = os.O_DIRECT
 _LOG: Final = FileRole.LOG.value
 _ENTRY: Final = struct.Struct(">ii")
 _DIGITS: Final = 20
@@ -107,6 +108,8 @@ class DeviceFile:
         self._descriptor, self._direct = os.open(self._path, _SAFE), False
 
     def _read_cached(self, position: int, target: memoryview) -> int:
+        # Without reading ahead: what that brings in would look like somebody's the next time, and stay.
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         if self._past_cache:
             os.posix_fadvise(self._descriptor, position, len(target), os.POSIX_FADV_DONTNEED)
         try:
@@ -138,10 +141,10 @@ def _open(path: PurePath) -> tuple[int, bool, int]:
     """Return a descriptor of a plain file, whether it goes past the page cache, and the size of the file."""
     if path.name == FileRole.LOCK.value:
         raise ReadFault("opening", path, OSError(errno.EBUSY, "closing it would drop a lock"))
-    direct = True
+    direct = bool(_DIRECT)
     try:
         try:
-            descriptor = os.open(path, _SAFE | os.O_DIRECT)
+            descriptor = os.open(path, _SAFE | _DIRECT)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise

@@ -74,6 +74,11 @@ class GuardWorker:
     def log_dirs(self) -> tuple[PurePath, ...]:
         return (self._log_dir,)
 
+    @property
+    def is_listed(self) -> bool:
+        """Every partition has been asked for its segments since the start."""
+        return self._scrubber.census.is_complete
+
     # ---- from any thread
 
     def wake(self, paths: frozenset[PurePath]) -> None:
