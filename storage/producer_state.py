@@ -178,7 +178,10 @@ class ProducerState:
 
     def first_unstable_offset(self) -> Offset | None:
         """Return the smallest first offset of an open transaction, None without one."""
-        return next(iter(self._open.values()), None)
+        try:
+            return next(iter(self._open.values()), None)
+        except RuntimeError:  # another thread began or ended one in between
+            return self.first_unstable_offset()
 
     def last_stable_offset(self, end: Offset) -> Offset:
         """Return the smallest first offset of an open transaction, else `end`.

@@ -149,6 +149,9 @@ class Producers:
         producer_id = event.producer_id
         before = self.state.entries.get(producer_id)
         seen = [] if before is None or before.producer_epoch != event.producer_epoch else self.seen(before)
+        if event.control >= 0 and before is not None and before.txn_first_offset >= 0:
+            # Before it is no longer open: a reader in another thread must not find it neither open nor undecided.
+            self._undecided[before.txn_first_offset] = event.base_offset
         self.state.add_batch(event)
         after = self.state.entries[producer_id]
         if event.control == CONTROL_NONE:
@@ -169,7 +172,6 @@ class Producers:
             others = [first for first, producer_id in pending.items() if producer_id != done.producer_id]
             stable = min(others, default=done.marker_offset + 1)
             pending.pop(done.first_offset, None)
-            self._undecided[done.first_offset] = done.marker_offset
             if done.is_aborted:
                 first, marker = Offset(done.first_offset), Offset(done.marker_offset)
                 yield AbortedTxn(done.producer_id, first, marker, Offset(stable))
@@ -190,9 +192,10 @@ class Producers:
     def first_unstable_offset(self) -> Offset | None:
         """Return the first offset of the earliest transaction that is open, or whose marker may still be lost."""
         first_open = self.state.first_unstable_offset()
-        if not self._undecided:
+        undecided = self._undecided  # of one look, since another thread may replace it
+        if not undecided:
             return first_open
-        first = Offset(min(self._undecided))
+        first = Offset(min(tuple(undecided)))
         return first if first_open is None else min(first, first_open)
 
     def forget_decided(self, offset: Offset) -> None:

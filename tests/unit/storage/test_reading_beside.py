@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 import pytest
-from support.batches import TS
+from support.batches import TRANSACTIONAL, TS, marker
 from support.log_in_memory import NOW, PLACE, MemoryEpochs, add, batch, disk, opened
 from support.memory_fs import MemoryFs
 from support.wrapped_fs import Call, WrappedFs
@@ -22,8 +22,12 @@ from storage.log import Log
 from storage.log_types import LogSetup
 from storage.names import FileState
 from storage.offset_map import OffsetMap
+from storage.producer_state import ProducerEvent, ProducerState
+from storage.producers import Origin
 from storage.refusals import OffsetOutOfRange
+from storage.rows import CONTROL_NONE
 from storage.segment import LogSegment, SegmentLimits
+from storage.txn_index import AbortedTxn
 from storage.units import Offset, TimestampMs
 
 T = TypeVar("T")
@@ -198,3 +202,49 @@ def test_an_index_is_cut_in_a_copy_so_that_a_look_up_goes_on() -> None:
     before = bytes(seen)
     segment.truncate_to(Offset(0), NOW)
     assert bytes(seen) == before != segment.offset_index.data
+
+
+def test_a_transaction_is_never_neither_open_nor_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a reader of committed records would be let at what is aborted just now."""
+    log = opened(disk())
+    append_in_transaction(log)
+    log.set_high_watermark(log.log_end)
+    seen: list[int] = []
+    original = ProducerState.add_batch
+
+    def add_batch(state: ProducerState, event: ProducerEvent) -> AbortedTxn | None:
+        seen.append(log.last_stable_offset)
+        done = original(state, event)
+        seen.append(log.last_stable_offset)
+        return done
+
+    monkeypatch.setattr(ProducerState, "add_batch", add_batch)
+    log.append_as_leader(marker(0, 7, commit=False), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+    assert seen == [1, 1]
+    assert log.last_stable_offset == 1
+    log.set_high_watermark(log.log_end)
+    assert log.last_stable_offset == log.log_end
+
+
+def append_in_transaction(log: Log) -> None:
+    add(log)
+    add(log, 2, producer_id=7, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
+
+
+def test_the_first_open_transaction_is_found_while_others_come_and_go() -> None:
+    state, ended = ProducerState(), threading.Event()
+
+    def change() -> None:
+        for number in range(20_000):
+            event = ProducerEvent(number, number, TRANSACTIONAL, TS, 1 + number % 5, 0, number // 5, CONTROL_NONE)
+            state.add_batch(event)
+            end = ProducerEvent(number, number, TRANSACTIONAL, TS, 1 + number % 5, 0, -1, 1 << 32)
+            state.add_batch(end)
+        ended.set()
+
+    thread, found = in_thread(change)
+    while not ended.is_set() and thread.is_alive():
+        state.first_unstable_offset()
+    thread.join()
+    assert found == [None]
+    assert state.first_unstable_offset() is None
