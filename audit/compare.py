@@ -165,7 +165,8 @@ class _Comparison:
         digests = {state.digest for state in states.values()}
         absent = [n for n in range(len(self._replicas)) if n not in states]
         data = (min(state.first for state in states.values()), max(state.last for state in states.values()))
-        if not self._compacted and len(digests) == 1 and all(self._decides(n, *data) for n in absent):
+        vouched = any(self._must_hold_some(n, *data) for n in states)
+        if not self._compacted and len(digests) == 1 and vouched and all(self._decides(n, *data) for n in absent):
             lacking = [n for n in absent if self._must_hold(n, *data)]
             for n in lacking:
                 self._lacks(n, *data)
@@ -207,7 +208,8 @@ class _Comparison:
             if not first <= batch.base <= last:
                 continue
             must = [n for n in range(len(held)) if self._must_hold(n, batch.base, batch.last)]
-            if any(identity not in held[n] for n in must):
+            # What only replicas hold that need not, above their high watermark, may be undone tomorrow.
+            if any(identity in held[n] for n in must) and any(identity not in held[n] for n in must):
                 odd.append(batch)
         for start, end in _merged([(batch.base, batch.last) for batch in odd]):
             self._odd_range(held, start, end)
@@ -226,6 +228,12 @@ class _Comparison:
         for inside, numbers in versions.items():
             content = self._content(numbers[0], [held[numbers[0]][i] for i in inside], first, last)
             by_content.setdefault(content, []).extend(numbers)
+        # Who need not hold the range may confirm what another holds, but contradicts nobody.
+        by_content = {
+            content: numbers
+            for content, numbers in by_content.items()
+            if any(self._must_hold_some(n, first, last) for n in numbers)
+        }
         if len(by_content) == 1 and len(versions) > 1:
             few = min(versions.values(), key=len)
             evidence = "the same records in other batches, or compressed otherwise"
@@ -280,11 +288,14 @@ class _Comparison:
                     versions.setdefault(records[offset].content, []).append(n)
             if len(versions) > 1:
                 self._blame(list(versions.values()), offset, offset, "other records at the same offsets", epochs)
-            told = next(records[offset] for records in held if offset in records)
-            key = None if told.may_go else told.key
+            told = next((held[n][offset] for n in range(len(held)) if self._vouches(n, held[n], offset)), None)
+            key = None if told is None or told.may_go else told.key
             for n, records in enumerate(held):
                 if key is not None and offset not in records and self._must_hold(n, offset, offset):
                     self._absent.setdefault(n, {})[key] = offset
+
+    def _vouches(self, n: int, records: Mapping[int, Told], offset: int) -> bool:
+        return offset in records and self._must_hold(n, offset, offset)
 
     def finish(self) -> None:
         """Tell apart what compaction removed and what was lost; put ranges together."""

@@ -22,9 +22,7 @@ class AuditKind(Enum):
     REPLICA_BEHIND = "replica_behind"
     NO_GOOD_COPY = "no_good_copy"
     LAYOUT_DIFFERS = "layout_differs"
-    ABOVE_HIGH_WATERMARK = "above_high_watermark"
     LOG_STARTS_DIFFER = "log_starts_differ"
-    NO_HIGH_WATERMARK = "no_high_watermark"
     NOT_COMPARED = "not_compared"
     # what KRaft's metadata says of the directories
     REPLICA_MISSING = "replica_missing"
@@ -33,7 +31,6 @@ class AuditKind(Enum):
     WRONG_TOPIC_ID = "wrong_topic_id"
     TOPIC_IDS_DIFFER = "topic_ids_differ"
     DUPLICATE_REPLICA = "duplicate_replica"
-    BROKER_NOT_AUDITED = "broker_not_audited"
 
     @property
     def severity(self) -> Severity:
@@ -48,15 +45,12 @@ _SEVERITIES: Final = {
     AuditKind.FOREIGN_CLUSTER: Severity.BLOCKING,
     AuditKind.NO_GOOD_COPY: Severity.BLOCKING,
     AuditKind.LAYOUT_DIFFERS: Severity.NOTE,
-    AuditKind.ABOVE_HIGH_WATERMARK: Severity.NOTE,
     AuditKind.LOG_STARTS_DIFFER: Severity.NOTE,
-    AuditKind.NO_HIGH_WATERMARK: Severity.NOTE,
     AuditKind.NOT_COMPARED: Severity.NOTE,
     AuditKind.STRAY_REPLICA: Severity.REPAIRABLE,
     AuditKind.WRONG_TOPIC_ID: Severity.BLOCKING,
     AuditKind.TOPIC_IDS_DIFFER: Severity.BLOCKING,
     AuditKind.DUPLICATE_REPLICA: Severity.BLOCKING,
-    AuditKind.BROKER_NOT_AUDITED: Severity.NOTE,
 }
 
 DISAGREEMENTS: Final = frozenset(

@@ -24,7 +24,7 @@ class Verdict(Enum):
 
     HEALTHY = "healthy"  # every replica could be read and agrees with every other
     DEGRADED = "degraded"  # the data is there at least twice, but a replica lacks some of it, or is damaged
-    DIVERGENT = "divergent"  # replicas hold different data below the high watermark, and no majority is alone right
+    DIVERGENT = "divergent"  # replicas hold different data below the high watermark
     ONE_GOOD_COPY = "one_good_copy"  # some of it is sound in a single replica although there should be more
     UNREADABLE = "unreadable"  # a replica could not be read, so nothing is known of it
 

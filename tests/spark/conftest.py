@@ -26,6 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     if shutil.which("java") is None:
+        assert not os.environ.get("CI"), "Spark needs Java 17 or 21: continuous integration has to have it"
         pytest.skip("Spark needs Java 17 or 21")
     sql = pytest.importorskip("pyspark.sql")
     os.environ["PYTHONPATH"] = str(ROOT)
@@ -33,7 +34,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     scratch = tmp_path_factory.mktemp("spark")
     session = (
-        sql.SparkSession.builder.master("local[2]")
+        sql.SparkSession.builder.master("local[2,4]")  # a task may fail three times, as on a cluster
         .appName("logmend-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
@@ -41,7 +42,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.memory", "1g")
         .config("spark.local.dir", str(scratch))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
