@@ -77,8 +77,6 @@ EVENTS: Final[dict[str, EventKind]] = {
         "info", "a plan lies ready for when the broker stops", ("log_dir", "plan_id", "path", "command")
     ),
     "plan_not_stored": EventKind("warning", "a plan could not be made or written down", ("log_dir", "path", "reason")),
-    "plan_stale": EventKind("warning", "files changed since a plan was made", ("log_dir", "plan_id", "path", "reason")),
-    "tail_torn": EventKind("info", "bytes that were never flushed are cut", (*_PARTITION, "path", "position", "size")),
     "log_truncated": EventKind("warning", "a log was cut", (*_PARTITION, "plan_id", "path", "position", "size")),
     "bytes_quarantined": EventKind(
         "info", "what is cut was kept", (*_PARTITION, "plan_id", "path", "position", "bytes"), ("bytes",)
@@ -108,7 +106,6 @@ EVENTS: Final[dict[str, EventKind]] = {
     ),
     # findings
     "finding_opened": EventKind("error", "something is wrong with a log directory", _FINDING),
-    "finding_note": EventKind("info", "something worth knowing, with nothing to do", _FINDING),
     "finding_closed": EventKind("info", "a finding is no more", (*_PARTITION, "id", "kind", "reason")),
     # scrub
     "scrub_started": EventKind("info", "the scrubber begins where it had stopped", ("log_dir", "segments", "bytes")),
@@ -130,8 +127,5 @@ EVENTS: Final[dict[str, EventKind]] = {
     "ledger_rebuilt": EventKind("warning", "the ledger was unusable and begins anew", ("path", "reason")),
     "ledger_not_written": EventKind("warning", "the ledger cannot be written; the work goes on", ("path", "reason")),
     # the engine's schedules
-    "checkpoint_written": EventKind("debug", "a checkpoint was written", ("log_dir", "path")),
-    "segments_removed": EventKind("info", "retention let segments go", (*_PARTITION, "segments", "bytes"), ("bytes",)),
-    "log_compacted": EventKind("info", "a log was compacted", (*_PARTITION, "bytes_before", "bytes_after")),
     "schedule_failed": EventKind("error", "a periodic task of the engine failed", ("log_dir", "task", "reason")),
 }

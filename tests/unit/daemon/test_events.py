@@ -122,10 +122,10 @@ def test_the_notifier_hears_every_event_whatever_the_level_and_its_faults_end_no
         raise RuntimeError("a fault of the notifier")
 
     log = EventLog("logfmt", "error", notify, stream=io.StringIO())
-    log.tell("finding_note", id="a")
+    log.tell("finding_closed", id="a")
     log.tell("finding_opened", id="b")
     log.close()
-    assert [(event, fields["id"]) for event, fields in heard] == [("finding_note", "a"), ("finding_opened", "b")]
+    assert [(event, fields["id"]) for event, fields in heard] == [("finding_closed", "a"), ("finding_opened", "b")]
 
 
 class Stuck(io.StringIO):
