@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import islice
 from operator import lt
-from struct import Struct
 from typing import Final, NamedTuple
 
 from storage.errors import IndexCorrupt
 from storage.layout import Layout
 from storage.rows import BatchRows
+from storage.scan import count_up_to
 from storage.units import Offset, Position, TimestampMs
 
 OFFSET_ENTRY: Final = Layout(
@@ -35,8 +35,6 @@ SHORT_BYTES: Final = 16 << 20
 """A log may go on this far behind its last index entry: followers add one entry for a whole fetch."""
 
 _NO_TIMESTAMP: Final = -1
-_RELATIVE: Final = Struct(">i")
-_TIMESTAMP: Final = Struct(">q")
 
 
 class OffsetEntry(NamedTuple):
@@ -112,13 +110,7 @@ def encode_time_index(entries: Iterable[TimeEntry], base_offset: Offset) -> byte
 def look_up_offset(data: Data, base_offset: Offset, target: Offset) -> OffsetEntry:
     """Return the last entry with an offset up to `target`; without one, the beginning of the segment."""
     relative = target - base_offset
-    count, high, unpack = 0, len(data) // OFFSET_ENTRY.size, _RELATIVE.unpack_from
-    while count < high:  # what `bisect` does, in half the time that it takes with a key
-        middle = (count + high) >> 1
-        if relative < unpack(data, middle << 3)[0]:
-            high = middle
-        else:
-            count = middle + 1
+    count = count_up_to(data, OFFSET_ENTRY.size, relative)
     if count == 0:
         return OffsetEntry(base_offset, Position(0))
     found, position = _offset_at(data, count - 1)
@@ -127,13 +119,7 @@ def look_up_offset(data: Data, base_offset: Offset, target: Offset) -> OffsetEnt
 
 def look_up_timestamp(data: Data, base_offset: Offset, target: TimestampMs) -> TimeEntry:
     """Return the last entry with a timestamp up to `target`; without one, (-1, base offset) as Kafka has it."""
-    count, high, unpack = 0, len(data) // TIME_ENTRY.size, _TIMESTAMP.unpack_from
-    while count < high:
-        middle = (count + high) >> 1
-        if target < unpack(data, middle * 12)[0]:
-            high = middle
-        else:
-            count = middle + 1
+    count = count_up_to(data, TIME_ENTRY.size, max(target, _NO_TIMESTAMP - 1))
     if count == 0:
         return TimeEntry(TimestampMs(_NO_TIMESTAMP), base_offset)
     timestamp, relative = _time_at(data, count - 1)

@@ -43,6 +43,8 @@ class Kernel(Protocol):
         self, payload: memoryview, count: int, base_timestamp: int, timestamp: int, offset_delta: int
     ) -> tuple[int, int] | None: ...
 
+    def count_up_to(self, data: Data, width: int, target: int, /) -> int: ...
+
     def lead_batch(self, data: Data, next_offset: int, leader_epoch: int, /) -> Led | None: ...
 
 
@@ -141,6 +143,12 @@ def find_record(
     """
     return _kernel.find_record(payload, count, base_timestamp, timestamp, offset_delta)
 
+
+count_up_to = _kernel.count_up_to
+"""`count_up_to(data, width, target)` returns how many entries of an index begin with a number up to `target`.
+
+Numbers rise. Entries of 8 bytes begin with an int32, entries of 12 bytes with an int64; there are no others.
+"""
 
 lead_batch = _kernel.lead_batch
 """`lead_batch(data, next_offset, leader_epoch)` returns the one batch in `data` as a leader writes it, as `Led` says.

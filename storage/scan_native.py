@@ -10,7 +10,7 @@ from storage import _scan
 from storage.rows import COLUMNS, BatchRows, Scanned, Stop, Walked
 from storage.units import INT64_MAX
 
-if _scan.COLUMNS != COLUMNS or not hasattr(_scan, "find_record"):
+if _scan.COLUMNS != COLUMNS or not hasattr(_scan, "count_up_to"):
     raise ImportError("storage._scan was built from other sources")
 
 
@@ -63,6 +63,9 @@ def find_record(
     """Do what `storage.scan.find_record` says."""
     return _scan.find_record(payload, count, base_timestamp, timestamp, offset_delta)
 
+
+count_up_to = _scan.count_up_to
+"""What `storage.scan.count_up_to` says."""
 
 lead_batch = _scan.lead
 """What `storage.scan.lead_batch` says; called as it is, for it is called for every append."""

@@ -298,6 +298,23 @@ def find_record(
     return None
 
 
+def count_up_to(data: Data, width: int, target: int) -> int:
+    """Do what `storage.scan.count_up_to` says."""
+    first = _INT32 if width == 8 else _INT64
+    low, high = 0, len(data) // width
+    while low < high:
+        middle = (low + high) >> 1
+        if target < first.unpack_from(data, middle * width)[0]:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+
+
 def lead_batch(_data: Data, _next_offset: int, _leader_epoch: int) -> Led | None:
     """Do what `storage.scan.lead_batch` says: here nobody is faster than whoever looks closer."""
     return None

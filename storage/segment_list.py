@@ -14,10 +14,12 @@ from storage.segment import LogSegment
 class SegmentList:
     """The segments; `all` is a tuple that is never changed, only replaced. There is at least one after loading."""
 
-    __slots__ = ("all",)
+    __slots__ = ("_found", "all")
 
     def __init__(self, segments: Iterable[LogSegment] = ()) -> None:
         self.all: tuple[LogSegment, ...] = tuple(sorted(segments, key=_base))
+        self._found: tuple[tuple[LogSegment, ...], list[int]] = ((), [])
+        """A list of segments, and their bases for look-ups: together, so that no reader takes those of another list."""
 
     def __iter__(self) -> Iterator[LogSegment]:
         return iter(self.all)
@@ -38,8 +40,12 @@ class SegmentList:
 
     def reaching(self, offset: int) -> tuple[LogSegment, ...]:
         """Return the segments from the one that would hold `offset` on: base offset `offset` or the next below."""
-        every = self.all
-        return every[max(bisect_right(every, offset, key=_base) - 1, 0) :]
+        every, bases = self._found
+        if every is not self.all:
+            every = self.all
+            bases = [segment.base_offset for segment in every]
+            self._found = every, bases
+        return every[max(bisect_right(bases, offset) - 1, 0) :]
 
     def between(self, start: int, end: int) -> tuple[LogSegment, ...]:
         """Return the segments that may hold offsets from `start` up to below `end`."""

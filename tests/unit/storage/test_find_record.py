@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import pytest
 
 from storage import scan_python
 from storage.batch import HEADER_V2, parse_header
 from storage.record import Record, encode_batch, records_of
-from storage.scan import find_record
+from storage.scan import count_up_to, find_record
 
 TS = 1_700_000_000_000
 
@@ -47,3 +48,16 @@ def test_kernels_agree_on_bytes_that_are_no_records(seed: int) -> None:
         view = memoryview(damaged)[: rng.randint(0, len(damaged))]
         asked = (view, rng.choice([count, count + 3, 0, -1]), base, TS + rng.randint(-5, 5), 0)
         assert find_record(*asked) == scan_python.find_record(*asked)
+
+
+@pytest.mark.parametrize(("width", "shape"), [(8, ">ii"), (12, ">qi")])
+def test_entries_of_an_index_are_counted_as_a_walk_over_all_of_them_does(width: int, shape: str) -> None:
+    rng = random.Random(width)
+    for count in range(30):
+        numbers = sorted(rng.choices(range(-3, 40), k=count))
+        data = b"".join(struct.pack(shape, number, rng.randrange(99)) for number in numbers) + b"\0" * rng.randrange(
+            width
+        )
+        for target in range(-5, 45):
+            wanted = sum(number <= target for number in numbers)
+            assert count_up_to(data, width, target) == scan_python.count_up_to(data, width, target) == wanted
