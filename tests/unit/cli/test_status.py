@@ -8,13 +8,13 @@ import pty
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import environment, logmend
+from support.command import environment, logmend, make_log_dir, sound_log, start
 from support.http_asking import serving, unix
 from support.service_states import (
     DAY,
@@ -254,3 +254,34 @@ def test_watching_as_json_prints_a_line_each_time(local: HttpServer) -> None:
         told = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.terminate()
     assert [each["document"] for each in told] == ["status"] * 3
+
+
+def test_a_real_service_answers_and_after_its_sudden_end_its_last_words_are_shown(tmp_path: Path) -> None:
+    make_log_dir(tmp_path / "data", sound_log(), recovery_point=6)
+    state = tmp_path / "state"
+    words = ["run", "--log-dir", tmp_path / "data", "--state-dir", state, "--listen", f"unix:{tmp_path}/s.sock"]
+    asking = ["status", "--json", "--state-dir", state, "--socket", tmp_path / "s.sock"]
+    with start(*words, stdout=subprocess.DEVNULL) as first:
+        told = _status_when(
+            asking, lambda told: told["ready"] and told["is_answering"] and (state / "status.json").exists()
+        )
+        assert [each["path"] for each in told["log_dirs"]] == [str(tmp_path / "data")]
+        first.kill()
+    done = logmend(*asking)
+    assert done.returncode == ExitStatus.ENVIRONMENT
+    assert "nobody listens on this socket any more" in done.stderr
+    left = json.loads(done.stdout)
+    assert (left["is_answering"], left["pid"]) == (False, first.pid)
+    with start(*words, stdout=subprocess.DEVNULL) as second:  # the stale socket is in nobody's way
+        told = _status_when(asking, lambda told: told["is_answering"])
+        assert told["pid"] == second.pid
+        second.terminate()
+        assert second.wait(30) == 0
+
+
+def _status_when(asking: list[Any], wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    for _ in range(60):
+        done = logmend(*asking)
+        if done.stdout and wanted(told := json.loads(done.stdout)):
+            return dict(told)
+    raise AssertionError("it never said so")
