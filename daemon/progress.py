@@ -55,7 +55,7 @@ class RecoveryWatch:
             self._current.add(size)
             self._current.current = partition
 
-    def partition_done(self, partition: str, findings: int) -> None:
+    def partition_done(self, partition: str, findings: int) -> None:  # noqa: ARG002 (it is a `Reporter`)
         with self._turn:
             self.calls += 1
             meter = self._current

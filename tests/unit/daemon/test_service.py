@@ -105,7 +105,7 @@ def test_a_change_that_comes_during_a_step_is_not_lost() -> None:
         inside.wait(30)
         running.service.changed([GUARD / "x"])
         go_on.set()
-        until(lambda: worker.steps == 2)
+        assert until(lambda: worker.steps == 2)
 
 
 def test_orders_go_to_whoever_has_the_directory_or_to_all() -> None:
@@ -239,7 +239,7 @@ def test_a_worker_that_waits_for_its_time_counts_as_moving(systemd: Listening) -
         running.clock.advance(3600)
         running.tick()
         before = systemd.count("WATCHDOG=1")
-        until(lambda: systemd.count("WATCHDOG=1") > before)
+        assert until(lambda: systemd.count("WATCHDOG=1") > before)
 
 
 def test_a_part_whose_threads_are_stuck_ends_the_signs_of_life_too(systemd: Listening) -> None:
