@@ -48,6 +48,9 @@ NASTY = (
     'dir="a",evil="b"} 1\nfake_metric 1',
 )
 
+ONE_BYTE = tuple(bytes([number]).decode("utf-8", "surrogateescape") for number in range(256))
+"""Every name of one byte, as Python reads it from a directory."""
+
 
 def cell(topic: str, partition: int, verified_ms: int | None = NOW - DAY, **other: object) -> PartitionCell:
     made = PartitionCell(topic, partition, 12, 3 * GIB, verified_ms, CellVerdict.SOUND, 0)
@@ -169,11 +172,13 @@ def hostile() -> ServiceStatus:
     place = PurePath("/var/lib/" + NASTY[0].replace("/", "") + "\x1b]0;t\x07\u202e")
     found = tuple(
         finding(id=f"h{i}", log_dir=place, topic=name, partition=i,
-                path=place / f"{name}-{i}".replace("/", "_") / "0.log", evidence=f"evidence {name}", command=f"logmend recover {name}", kind="bad_name", severity="blocking")
+                path=place / f"{name}-{i}".replace("/", "_") / "0.log", evidence=f"evidence {name}",
+                command=f"logmend recover {name}", kind="bad_name", severity="blocking")
         for i, name in enumerate(NASTY)
     )  # fmt: skip
     names = tuple(cell(name, i, verdict=CellVerdict.DAMAGED, findings=1) for i, name in enumerate(NASTY))
-    return service(log_dir(str(place), partitions=names, findings=found, reason=NASTY[2], device=NASTY[1]))
+    short = tuple(cell(name, 0) for name in ONE_BYTE)
+    return service(log_dir(str(place), partitions=names + short, findings=found, reason=NASTY[2], device=NASTY[1]))
 
 
 STATES = {

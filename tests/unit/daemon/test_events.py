@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 
 import pytest
-from support.service_states import NASTY
+from support.service_states import NASTY, ONE_BYTE
 
 from daemon.event_names import EVENTS
 from daemon.events import FORMATS, EventLog, stamp
-
-ONE_BYTE = [bytes([number]).decode("utf-8", "surrogateescape") for number in range(256)]
 
 
 def told(form: str, event: str = "log_dir_offline", level: str = "debug", **fields: object) -> str:
