@@ -82,10 +82,14 @@ class View:
                 stamp(each.at_ms),
                 each.level,
                 each.event,
-                " ".join(f"{name}={value}" for name, value in each.fields.items() if value is not None)[:300],
+                " ".join(f"{name}={_words(value)}" for name, value in each.fields.items() if value is not None)[:300],
             ]
             for each in reversed(told[-_MOST_EVENTS:])
         ]
+
+
+def _words(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 class Feed:
