@@ -6,6 +6,8 @@ Changes nothing but its tables. Spark runs in this process (`--master local[*]`)
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import os
 import re
 from collections.abc import Mapping
@@ -71,19 +73,16 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Audit, or run one of the commands on what audits have left; return the worst status."""
     if arguments.audit_command:
-        import importlib  # noqa: PLC0415
-
         command: Any = importlib.import_module(_COMMANDS[arguments.audit_command][0])
         status: ExitStatus = command.run(arguments, console, environment)
         return status
     if not arguments.out:
         raise ConfigInvalid("--out DIR is missing: where the tables are to go")
-    try:
-        import pyspark  # noqa: F401, PLC0415
+    missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigInvalid(f"{', '.join(missing)} missing: pip install 'logmend[audit]'")
+    from audit.session import check_java  # noqa: PLC0415
 
-        from audit.session import check_java  # noqa: PLC0415
-    except ModuleNotFoundError as missing:
-        raise ConfigInvalid(f"{missing.name} is missing: pip install 'logmend[audit]'") from None
     sources = sources_of(arguments)
     options = _options(arguments)
     check_java(environment)
