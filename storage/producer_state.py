@@ -6,7 +6,6 @@ Source: Apache Kafka 4.3.0, ProducerStateManager, ProducerAppendInfo, ProducerSt
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Self
@@ -212,9 +211,16 @@ class ProducerState:
 
     def encode_snapshot(self) -> bytes:
         """Return the snapshot file of this state, in ascending order of producer ids; any order is right."""
-        ordered = sorted(self.entries.values())
-        covered = struct.pack(">i", len(ordered)) + b"".join([SNAPSHOT_ENTRY.pack(*entry) for entry in ordered])
-        return struct.pack(">hI", _VERSION, crc32c(memoryview(covered))) + covered
+        # In place: of hundreds of thousands of producers a list of packed entries would take more than all of the rest.
+        ordered, width = sorted(self.entries.values()), SNAPSHOT_ENTRY.size
+        data = bytearray(SNAPSHOT_HEADER.size + len(ordered) * width)
+        for number, entry in enumerate(ordered):
+            at = SNAPSHOT_HEADER.size + number * width
+            data[at : at + width] = SNAPSHOT_ENTRY.pack(*entry)
+        data[: SNAPSHOT_HEADER.size] = SNAPSHOT_HEADER.pack(_VERSION, 0, len(ordered))
+        crc = crc32c(memoryview(data)[_CRC_FROM:])
+        data[: SNAPSHOT_HEADER.size] = SNAPSHOT_HEADER.pack(_VERSION, crc, len(ordered))
+        return bytes(data)
 
 
 def decode_snapshot(data: bytes | memoryview, map_end_offset: Offset = _START) -> ProducerState:
