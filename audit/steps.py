@@ -41,12 +41,14 @@ JUDGED: Final[dict[str, type]] = {"verdict": VerdictRow, "finding": FindingRow}
 TASK_DDL: Final = "`start` bigint, `end` bigint"
 """What a task has besides the columns of `ListedSegment`; both null for a whole segment."""
 DONE_DDL: Final = "`task` bigint, `bytes_read` bigint, `kernel` string"
+_AT_ONCE: Final = 16
 _DONE: Final = pa.schema([("task", pa.int64()), ("bytes_read", pa.int64()), ("kernel", pa.string())])
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
-        yield from batch.to_pylist()
+        for start in range(0, batch.num_rows, _AT_ONCE):  # as objects rows are many times as large
+            yield from batch.slice(start, _AT_ONCE).to_pylist()
 
 
 def _made(kind: type[T], row: Mapping[str, Any]) -> T:

@@ -57,7 +57,11 @@ def test_below_and_beside_recovery_nobody_imports_what_changes_things(folder: st
         assert modules(path).isdisjoint({"recovery.execute", "recovery.quarantine"}), path
 
 
-def test_only_the_job_and_the_data_source_of_the_audit_import_pyspark() -> None:
+def test_only_the_job_the_data_source_and_the_sql_command_of_the_audit_import_pyspark() -> None:
     users = {path for path in sources("storage", "checkpoint", "recovery", "cli", "daemon", "audit")
              if any(module.split(".")[0] == "pyspark" for module, _ in run_by(path))}  # fmt: skip
-    assert {str(path.relative_to(ROOT)) for path in users} <= {"audit/job.py", "audit/datasource.py"}
+    assert {str(path.relative_to(ROOT)) for path in users} <= {
+        "audit/job.py",
+        "audit/datasource.py",
+        "cli/audit_sql.py",
+    }
