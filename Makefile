@@ -17,7 +17,7 @@ PYTEST := python -m pytest -n 2 --timeout 300
 N ?= 60
 SECONDS ?= 900
 
-.PHONY: help run test check bench crash faults fuzz power-cut soak wheel clean
+.PHONY: help run test check bench crash faults fuzz power-cut soak wheel audit-zip clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -78,6 +78,9 @@ soak: .venv/installed-tools ## kill the owner of a log directory every few secon
 wheel: .venv/installed-tools ## build dist/logmend-*.whl, with the C kernel if there is a compiler
 	python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	@ls -l dist
+
+audit-zip: .venv/installed ## pack dist/logmend-audit.zip, the code that spark-submit --py-files takes
+	PYTHON=python scripts/audit-zip.sh
 
 clean: ## remove what make made
 	rm -rf .venv build dist sample *.egg-info storage/*.so

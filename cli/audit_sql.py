@@ -6,6 +6,8 @@ import argparse
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from cli.arguments import add_output
@@ -60,17 +62,23 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
 @contextmanager
 def _session(environment: Mapping[str, str]) -> Iterator[SparkSession]:
     """Start a Spark of this machine, and stop it again."""
-    from audit.session import check_java, prepare_environment, session_settings  # noqa: PLC0415
+    from audit import session  # noqa: PLC0415
 
-    check_java(environment)
-    prepare_environment(os.environ)
-    from audit.job import start_session  # noqa: PLC0415 (brings Spark)
+    session.check_java(environment)
+    session.prepare_environment(os.environ)
+    with TemporaryDirectory(prefix="logmend-audit-") as scratch, session.quiet_log4j(Path(scratch)):
+        from audit.job import start_session  # noqa: PLC0415 (brings Spark)
 
-    spark = start_session(session_settings("local[*]", {}))
-    try:
-        yield spark
-    finally:
-        spark.stop()
+        spark = start_session(session.session_settings("local[*]", {}))
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _absolute(place: str) -> str:
+    """Return a path that means the same wherever it is read; a URI as it is."""
+    return place if "://" in place else str(Path(place).absolute())
 
 
 def _views(spark: SparkSession, arguments: argparse.Namespace) -> None:
@@ -79,9 +87,9 @@ def _views(spark: SparkSession, arguments: argparse.Namespace) -> None:
 
     if arguments.batches:
         register(spark)
-        spark.read.format("kafkalog").load(arguments.batches).createOrReplaceTempView("batches")
+        spark.read.format("kafkalog").load(_absolute(arguments.batches)).createOrReplaceTempView("batches")
     else:
-        tables, audit_id = found(arguments.out, arguments.audit)
+        tables, audit_id = found(_absolute(arguments.out), arguments.audit)
         make_views(spark, tables, audit_id)
 
 

@@ -11,9 +11,10 @@ import argparse
 import sys
 from dataclasses import fields
 
+from pyspark.sql import SparkSession
+
 from audit.job import run
 from audit.options import AuditOptions
-from pyspark.sql import SparkSession
 from storage.errors import LogmendError
 
 NUMBERS = ("cycle", "task_bytes", "split_bytes", "wave_tasks")
@@ -44,14 +45,17 @@ def main() -> int:
     try:
         result = run(spark, manifest, options)
     except LogmendError as error:
-        print(f"logmend: {error}", file=sys.stderr)
+        sys.stderr.write(f"logmend: {error}\n")
         return error.status.value
     finally:
         spark.stop()
     told = ", ".join(f"{number} {verdict}" for verdict, number in sorted(result.verdicts.items())) or "no partitions"
-    print(f"audit {result.audit_id}: {told}; {result.bytes_read} bytes in {result.tasks} tasks, scanner {result.kernel}")
-    for place, reason in result.unreadable:
-        print(f"not read: {place}: {reason}")
+    read = f"{result.bytes_read} bytes in {result.tasks} tasks, scanner {result.kernel}"
+    lines = [
+        f"audit {result.audit_id}: {told}; {read}",
+        *(f"not read: {place}: {why}" for place, why in result.unreadable),
+    ]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     return result.status.value
 
 

@@ -1,0 +1,178 @@
+"""How fast an audit reads beside the same scan in plain processes, what a task costs, and how large a fleet it plans.
+
+Usage: python bench/bench_audit.py [--mib N] [--segments N] [--repeat N] [--scratch DIR] [--json FILE]
+
+Plain: two processes that call the very scan that a task calls, file by file. Audit: the job from its manifest to its
+tables in a session that is warm, by the time of its own. Planning: segments that are empty files, so that listing and
+cutting is all there is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+from harness import ROOT, about, head, line, measure, row, write_json
+from logs import write_segment
+
+from audit import job
+from audit.batches import list_logs
+from audit.options import AuditOptions, Source
+from audit.progress import SilentProgress
+from audit.session import prepare_environment, session_settings
+from recovery.verify import ScanOptions, SegmentFiles, scan_segment
+from storage.fs import OsFs, ReadOnlyFs
+from storage.log_reader import LogReader
+from storage.units import Offset
+
+PROCESSES: Final = 2
+FILES: Final = 8
+SIZES: Final = (16384, 1024)
+PLAIN = "plain"
+"""Key of the two plain processes in what is measured."""
+
+
+def fleet(place: Path, size: int, mib: int) -> tuple[list[tuple[str, str]], int]:
+    """Write a log directory a broker; return broker and path of each, and the bytes."""
+    total = 0
+    for broker in range(PROCESSES):
+        for partition in range(FILES):
+            path = place / f"b{broker}" / f"orders-{broker * FILES + partition}" / f"{0:020d}.log"
+            if not path.exists():
+                write_segment(path, size, (mib << 20) // FILES)
+            total += path.stat().st_size
+    return [(str(broker), str(place / f"b{broker}")) for broker in range(PROCESSES)], total
+
+
+def scan_directory(path: str) -> int:
+    """Verify every segment of a log directory as a task does; return the bytes."""
+
+    fs, reader, options, total = ReadOnlyFs(OsFs()), LogReader(), ScanOptions(4096, 10 << 20, None), 0
+    for log in list_logs(fs, Path(path)):
+        names = [log.path.with_suffix(end) for end in (".index", ".timeindex", ".txnindex")]
+        files = SegmentFiles(Offset(0), log.path, fs.stat(log.path), names[0], None, names[1], None, names[2], None)
+        report = scan_segment(fs, files, options, reader, canonical=False, active=True)
+        assert report.valid_size == log.size, report.findings
+        total += log.size
+    return total
+
+
+def plain(directories: list[tuple[str, str]]) -> float:
+    """Return the seconds that two plain processes take, started beforehand."""
+    with get_context("spawn").Pool(PROCESSES) as pool:
+        pool.map(warm_up, range(PROCESSES), chunksize=1)
+        start = time.perf_counter()
+        pool.map(scan_directory, [path for _, path in directories], chunksize=1)
+        return time.perf_counter() - start
+
+
+def warm_up(_: int) -> None:
+
+    time.sleep(0.5)  # so that each process gets one
+
+
+def session(scratch: Path) -> Any:
+    """Return a session with two workers, as `logmend audit` starts it."""
+
+    prepare_environment(os.environ)  # type: ignore[arg-type]
+    settings = session_settings(f"local[{PROCESSES}]", {"spark.local.dir": str(scratch)}, PROCESSES)
+    return job.start_session({**settings, "spark.driver.memory": "900m"})
+
+
+def audit(spark: Any, directories: list[tuple[str, str]], out: Path, **more: Any) -> tuple[float, Any]:
+    """Return the seconds of a whole audit and its result."""
+
+    sources = [Source("bench", broker, path) for broker, path in directories]
+    options = AuditOptions(out=str(out), audit_id=f"b{time.time_ns()}", **more)
+    start = time.perf_counter()
+    result = job.run(spark, sources, options)
+    assert not [kind for kind, severity in result.kinds if severity in ("damage", "blocking")], result.kinds
+    return time.perf_counter() - start, result
+
+
+def many_segments(place: Path, count: int) -> list[tuple[str, str]]:
+    """Make log directories with `count` empty segments in all, 100 a partition."""
+    for number in range(count // 100):
+        directory = place / f"b{number % 4}" / f"t{number}-0"
+        directory.mkdir(parents=True)
+        for base in range(100):
+            (directory / f"{base * 1000:020d}.log").touch()
+    return [(str(broker), str(place / f"b{broker}")) for broker in range(4)]
+
+
+def plan_seconds(spark: Any, directories: list[tuple[str, str]], out: Path) -> float:
+    """Return the seconds from a manifest to its tasks, none of them read."""
+
+    class Planned(Exception):
+        """Raised where reading would begin."""
+
+    class Stop(SilentProgress):
+        def phase(self, name: str) -> None:
+            if name == "verifying":
+                raise Planned
+
+    sources = [Source("bench", broker, path) for broker, path in directories]
+    start = time.perf_counter()
+    with contextlib.suppress(Planned):
+        job.run(spark, sources, AuditOptions(out=str(out), audit_id=f"p{time.time_ns()}"), Stop())
+    return time.perf_counter() - start
+
+
+def driver_mib() -> float:
+    """Return the largest resident size that Java, our child, has had, and of Python itself, in MiB."""
+    java = subprocess.run(["pgrep", "-P", str(os.getpid()), "java"], capture_output=True, text=True, check=False)
+    peak = 0
+    for process in java.stdout.split():
+        told = Path(f"/proc/{process}/status").read_text()
+        peak += int(next(each for each in told.splitlines() if each.startswith("VmHWM")).split()[1])
+    return (peak + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the audit.")
+    parser.add_argument("--mib", type=int, default=2048, help="MiB of logs for each of two brokers")
+    parser.add_argument("--segments", type=int, default=100_000, help="segments to plan for")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--scratch", metavar="DIR")
+    parser.add_argument("--json", metavar="FILE")
+    asked = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    print(about(asked.repeat, kafka=False).replace("no Kafka: Java or Maven is missing", "theirs: two plain processes"))
+    print(head().replace("kafka", "plain"))
+
+    def told(what: str, contenders: dict[str, Any], target: str) -> None:
+        found = measure(contenders, asked.repeat)
+        rows.append(row(what, found["audit"], found.get(PLAIN), target))
+        print(line(rows[-1]), flush=True)
+
+    with tempfile.TemporaryDirectory(dir=asked.scratch) as name:
+        place = Path(name)
+        spark = session(place / "spark")
+        for size in SIZES:
+            for share in (4, 1):
+                where, total = fleet(place / f"d{size}-{share}", size, asked.mib // share)
+                both = {"audit": lambda w=where: audit(spark, w, place / "out")[0], PLAIN: lambda w=where: plain(w)}
+                told(f"audit {total >> 20} MiB, {size} B batches", both, ">= 0.8" if share == 1 else "")
+                rows[-1]["bytes"] = total
+        few = many_segments(place / "few", 400)
+        told("audit of 400 empty segments", {"audit": lambda: audit(spark, few, place / "out")[0]}, "")
+        many = many_segments(place / "many", asked.segments)
+        told(f"plan {asked.segments} segments", {"audit": lambda: plan_seconds(spark, many, place / "out")}, "< 30 s")
+        rows[-1]["driver_mib"] = driver_mib()
+        print(f"driver, Java and Python together: {rows[-1]['driver_mib']:.0f} MiB at most")
+        spark.stop()
+    write_json(asked.json, asked.repeat, rows)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    main()
