@@ -21,9 +21,8 @@ import time
 from pathlib import Path, PurePath
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-sys.path.insert(1, str(ROOT / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from support.guarding import POINTS, Told, batches, indexes_of, points
 from support.real_clock import RealClock

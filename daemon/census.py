@@ -47,10 +47,14 @@ class Census:
         self._page, self._disk, self._clock, self._events = page, disk, clock, events
         self._findings, self._first_due_ms = findings, first_due_ms
         self.partitions: dict[str, PartitionRow] = {row.directory: row for row in page.partitions()}
+        self.by_id: dict[int, PartitionRow] = {row.id: row for row in self.partitions.values()}
         self.by_name: dict[TopicPartition, PartitionRow] = {row.name: row for row in self.partitions.values()}
         self.changed: set[int] = {row.id for row in self.partitions.values()}
         self._queue: deque[str] = deque()
+        self._prefix = f"{page.log_dir}/"
         self._root_mtime: int | None = None
+        self.has_news = False
+        """Something was listed since somebody cleared this."""
         self.is_complete = False
         """Every directory has been asked at least once since the start."""
 
@@ -86,7 +90,7 @@ class Census:
         row = self.partitions.get(directory)
         if row is not None:
             if listing:
-                self.partitions[directory] = self.by_name[row.name] = row._replace(mtime_ns=None)
+                self._keep(row._replace(mtime_ns=None))
             self._queue.appendleft(directory)
 
     def work(self) -> None:
@@ -96,7 +100,9 @@ class Census:
             directory = self._queue.popleft()
             stats += 1
             try:
-                listings += self._ask(directory)
+                listed = self._ask(directory)
+                listings += listed
+                self.has_news |= listed
             except FileVanished:
                 self.forget(directory, "its directory is gone")
             except ReadFault:
@@ -109,15 +115,16 @@ class Census:
         row = self.partitions.get(directory)
         if row is None:
             return False
-        path = self._page.log_dir / directory
-        stat = self._disk.stat(path)
-        if stat.inode != row.inode:
-            row = self.renew(directory)
-            if row is None:
-                return False
-        elif stat.mtime_ns == row.mtime_ns:
+        inode, mtime_ns = self._disk.mark_of(f"{self._prefix}{directory}")
+        if inode == row.inode and mtime_ns == row.mtime_ns:
             return False
-        self._list(row, stat.mtime_ns)
+        topic_id = self.topic_id(directory)
+        if inode != row.inode or (row.topic_id and topic_id != row.topic_id):
+            renewed = self.renew(directory)
+            if renewed is None:
+                return False
+            row = renewed
+        self._list(row._replace(topic_id=topic_id), mtime_ns)
         return True
 
     def _list(self, row: PartitionRow, mtime_ns: int) -> None:
@@ -140,20 +147,18 @@ class Census:
         return abs(self._clock.now_ms() * 1_000_000 - mtime_ns) > _SETTLED_NS
 
     def _add(self, directory: str, name: TopicPartition) -> PartitionRow | None:
-        path = self._page.log_dir / directory
         try:
-            inode = self._disk.stat(path).inode
+            inode, _ = self._disk.mark_of(f"{self._prefix}{directory}")
         except ReadFault:
             return None
-        row = self._page.add_partition(directory, name, inode, self.topic_id(directory))
+        row = self._page.add_partition(directory, name, inode)
         self._keep(row)
         self.changed.add(row.id)
         self._events.tell("partition_appeared", log_dir=self._page.log_dir, topic=name.topic, partition=name.partition)
         return row
 
     def _keep(self, row: PartitionRow) -> None:
-        self.partitions[row.directory] = row
-        self.by_name[row.name] = row
+        self.partitions[row.directory] = self.by_id[row.id] = self.by_name[row.name] = row
 
     def renew(self, directory: str) -> PartitionRow | None:
         """Begin anew with a directory that is not the one it was: the topic was deleted and made again, or moved."""
@@ -167,6 +172,7 @@ class Census:
         if row is None:
             return
         self.by_name.pop(row.name, None)
+        self.by_id.pop(row.id, None)
         self.changed.add(row.id)
         self._page.forget_partition(row.id)
         self._findings.close_directory(directory, reason)
@@ -190,9 +196,8 @@ class Census:
 
     def has_same_topic(self, row: PartitionRow) -> bool:
         """Tell whether a directory is still the one that was taken in, by inode and topic id; raises `ReadFault`."""
-        return self._disk.stat(self._page.log_dir / row.directory).inode == row.inode and (
-            self.topic_id(row.directory) == row.topic_id
-        )
+        inode, _ = self._disk.mark_of(f"{self._prefix}{row.directory}")
+        return inode == row.inode and (not row.topic_id or self.topic_id(row.directory) == row.topic_id)
 
     def has_anything(self) -> bool:
         """Tell whether the log directory looks like one, and not like an empty mount point; raises `ReadFault`."""

@@ -241,6 +241,14 @@ class Disk:
             raise read_fault("listing", directory, error) from error
         return Listed(dict(sorted(logs.items())), items, size, oldest)
 
+    def mark_of(self, directory: str) -> tuple[int, int]:
+        """Return inode and modification time of a directory, cheaply: it is asked ten thousand times a minute."""
+        try:
+            found = os.lstat(directory)
+        except OSError as error:
+            raise read_fault("looking at it", PurePath(directory), error) from error
+        return found.st_ino, found.st_mtime_ns
+
     def directories(self, log_dir: PurePath) -> list[str]:
         """Return the names of what lies in a log directory and is no plain file, links left out."""
         try:

@@ -133,13 +133,13 @@ class Page:
         )
         return [PartitionRow._make((*r[:2], TopicPartition(r[2], r[3]), *r[4:7], bool(r[7]), *r[8:])) for r in rows]
 
-    def add_partition(self, directory: str, name: TopicPartition, inode: int, topic_id: str) -> PartitionRow:
-        """Take in a partition."""
+    def add_partition(self, directory: str, name: TopicPartition, inode: int) -> PartitionRow:
+        """Take in a partition; its topic id comes with the first listing."""
         number = self.ledger.write(
-            "INSERT INTO partitions (log_dir, directory, topic, partition, inode, topic_id) VALUES (?, ?, ?, ?, ?, ?)",
-            self.id, directory, *name, inode, topic_id,
+            "INSERT INTO partitions (log_dir, directory, topic, partition, inode, topic_id) VALUES (?, ?, ?, ?, ?, '')",
+            self.id, directory, *name, inode,
         )  # fmt: skip
-        return PartitionRow(number, directory, name, inode, topic_id, None, is_compacted=False)
+        return PartitionRow(number, directory, name, inode, "", None, is_compacted=False)
 
     def forget_partition(self, partition_id: int) -> None:
         """Drop a partition that is gone, with its segments."""
@@ -210,8 +210,9 @@ class Page:
             "DELETE FROM segments WHERE partition = ? AND base = ?", [(row.id, base) for base in gone]
         )
         self.ledger.write(
-            "UPDATE partitions SET mtime_ns = ?, kept_items = ?, kept_bytes = ?, kept_oldest_ms = ? WHERE id = ?",
-            mtime_ns, listed.kept_items, listed.kept_bytes, listed.kept_oldest_ms, row.id,
+            "UPDATE partitions SET mtime_ns = ?, topic_id = ?, kept_items = ?, kept_bytes = ?, kept_oldest_ms = ? "
+            "WHERE id = ?",
+            mtime_ns, row.topic_id, listed.kept_items, listed.kept_bytes, listed.kept_oldest_ms, row.id,
         )  # fmt: skip
         return gone
 

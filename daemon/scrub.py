@@ -32,7 +32,7 @@ FlushedUpTo = Callable[[TopicPartition], int | None]
 """The recovery point of a partition: below it everything is flushed. None where it is not known."""
 COMMANDS: Final = ("scrub-now", "scrub-pause", "scrub-resume")
 _LONGEST_REST: Final = 5.0
-_NEED_SECONDS: Final = 60.0
+_NEED_SECONDS: Final = 600.0
 _JUMP_MS: Final = 60_000
 _COMMIT_SECONDS: Final = 2.0
 
@@ -69,6 +69,8 @@ class Scrubber:
         self._orders: deque[tuple[str, str]] = deque()
         self._adjusted: deque[ScrubOptions] = deque()
         self._generation = 0
+        self._asked: list[str] = []
+        """Topics that were asked for and are not read yet: a ledger that begins anew would forget them."""
         self.board = Board(clock, self.open_findings, options)
         self._started = False
         self._reset_times()
@@ -193,6 +195,7 @@ class Scrubber:
         Only the second look at a segment that seemed bad may take longer: it reads that segment at one go.
         """
         if self._ledger.generation != self.page.generation:
+            self._orders.extendleft(("scrub-now", topic) for topic in self._asked)
             self.restart()
         self._take_orders()
         self._mind_the_clock()
@@ -218,6 +221,7 @@ class Scrubber:
             self._orders.popleft()
             if name == "scrub-now":
                 self.page.ask_for_all(argument or None)
+                self._asked.append(argument)
                 self._events.tell("scrub_requested", log_dir=self.log_dir)
             else:
                 self.page.set_paused(paused=name == "scrub-pause")
@@ -239,8 +243,12 @@ class Scrubber:
                 self._census_at = now + self.options.census_seconds
                 self.census.begin_round()
             if not self.census.is_idle:
+                was_complete = self.census.is_complete
                 self.census.work()
-                self._verified_since_need = True
+                self._verified_since_need |= self.census.has_news
+                self.census.has_news = False
+                if self.census.is_complete and not was_complete:
+                    self._need_at = now
                 return 0.0 if not self.census.is_complete else 0.05
         except ReadFault:
             self._census_at = now + _LONGEST_REST
@@ -281,6 +289,8 @@ class Scrubber:
         row = self.page.next_due()
         if row is None:
             return (ScrubState.WAITING, "there is nothing to read yet", _LONGEST_REST), _LONGEST_REST
+        if not row.suspect:
+            self._asked.clear()
         wait = 0.0 if row.suspect else self.pace.wait_seconds()
         if wait > 0:
             return (ScrubState.WAITING, "ahead of its pace", wait), wait
@@ -307,7 +317,8 @@ class Scrubber:
         """Work out anew how fast it has to be, now and then, and tell where the promise cannot be kept."""
         if now < self._need_at or not self._verified_since_need:
             return
-        self._need_at = now + min(_NEED_SECONDS, self.options.cycle_seconds / 100)
+        # The more there is, the longer the sums take and the less a single segment changes them.
+        self._need_at = now + min(_NEED_SECONDS, max(self.options.cycle_seconds / 2000, 0.2))
         self._verified_since_need = False
         bucket_ms = max(int(self.options.cycle_seconds * 1000 / 64), 1)
         self._need = self.pace.need(self.page.demand(self._clock.now_ms(), bucket_ms))

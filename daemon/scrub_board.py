@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from daemon.census import Census
@@ -19,7 +20,8 @@ from daemon.snapshot import (
 from daemon.verify_options import ScrubOptions
 from recovery.findings import Severity
 
-_TOTALS_SECONDS: Final = 15.0
+_TOTALS_SECONDS: Final = 60.0
+_CELLS_SECONDS: Final = 2.0
 _RATE_SECONDS: Final = 30.0
 _FEW: Final = 200
 _BAD: Final = (Severity.DAMAGE.value, Severity.BLOCKING.value)
@@ -39,9 +41,12 @@ class Board:
         self.quarantine = QuarantineStatus(0, 0, None)
         self.status = self._status(None, 0.0, 0.0)
         self._by_id: dict[int, PartitionCell] = {}
+        self._kept: dict[int, PartitionRow] = {}
         self._seen_findings: tuple[OpenFinding, ...] = ()
         self._is_stale = True
-        self._totals, self._totals_at = _NOTHING, -_TOTALS_SECONDS
+        self._changed: set[int] = set()
+        self._cells_at = clock.monotonic()
+        self._totals, self._totals_at = _NOTHING, clock.monotonic() - _TOTALS_SECONDS
         self._rate, self._rate_at, self._rate_bytes = 0.0, clock.monotonic(), 0
 
     def renew(self, page: Page, census: Census, changed: set[int], held: Held | None, behind: float) -> None:
@@ -50,13 +55,15 @@ class Board:
         findings = self._findings.open()
         if findings != self._seen_findings:
             places = {(f.topic, f.partition) for f in {*findings} ^ {*self._seen_findings}}
-            changed = changed | {row.id for row in census.partitions.values() if row.name in places}
+            self._changed |= {row.id for row in census.partitions.values() if row.name in places}
             self._seen_findings = findings
-        if changed:
+        self._changed |= changed
+        if self._changed and now >= self._cells_at:
+            changed, self._changed = self._changed, set()
             self._renew_cells(page, census, changed)
+            self._cells_at = now + (_CELLS_SECONDS if len(self._by_id) > _FEW else 0.0)
             self._is_stale = True
-        # A sum over all segments takes long where there are many.
-        if self._is_stale and now - self._totals_at >= (_TOTALS_SECONDS if len(self._by_id) > _FEW else 1.0):
+        if self._is_stale and now - self._totals_at >= (_TOTALS_SECONDS if len(self._by_id) > _FEW else 0.0):
             since = self._clock.now_ms() - int(self.options.cycle_seconds * 1000)
             self._totals, self._totals_at, self._is_stale = page.totals(since), now, False
         if now - self._rate_at >= _RATE_SECONDS:
@@ -80,15 +87,28 @@ class Board:
         )
 
     def _renew_cells(self, page: Page, census: Census, changed: set[int]) -> None:
-        rows = {row.id: row for row in census.partitions.values() if row.id in changed}
-        for number in changed - rows.keys():
-            self._by_id.pop(number, None)
+        rows = {number: row for number in changed if (row := census.by_id.get(number)) is not None}
+        gone = [number for number in changed if number not in rows and self._by_id.pop(number, None) is not None]
         sums = page.cells(rows.keys() if len(rows) <= _FEW else None)
         found = {each.partition_id: each for each in sums}
+        is_new = False
         for number, row in rows.items():
+            is_new |= number not in self._by_id
             self._by_id[number] = self._cell(row, found.get(number) or CellRow(number, 0, 0, None, 0, 0, 0))
-        self.cells = tuple(sorted(self._by_id.values(), key=lambda cell: (cell.topic, cell.partition)))
-        kept = [row for row in census.partitions.values() if row.kept_items]
+        if is_new:
+            self._by_id = dict(sorted(self._by_id.items(), key=lambda each: (each[1].topic, each[1].partition)))
+        self.cells = tuple(self._by_id.values())
+        self._count_kept(rows.values(), gone)
+
+    def _count_kept(self, rows: Iterable[PartitionRow], gone: Iterable[int]) -> None:
+        for number in gone:
+            self._kept.pop(number, None)
+        for row in rows:
+            if row.kept_items:
+                self._kept[row.id] = row
+            else:
+                self._kept.pop(row.id, None)
+        kept = self._kept.values()
         self.quarantine = QuarantineStatus(
             sum(row.kept_items for row in kept),
             sum(row.kept_bytes for row in kept),

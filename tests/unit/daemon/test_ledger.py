@@ -33,7 +33,7 @@ def listed(*bases: int) -> Listed:
 
 def filled(ledger: Ledger) -> tuple[Page, int]:
     page = Page(ledger, LOG_DIR)
-    row = page.add_partition("orders-0", TopicPartition("orders", 0), 5, "ab")
+    row = page.add_partition("orders-0", TopicPartition("orders", 0), 5)
     page.store_listing(row, listed(0, 100, 200), 1, 0, lambda: 50)
     return page, row.id
 

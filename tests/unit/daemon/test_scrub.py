@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -351,6 +352,17 @@ def test_one_topic_alone_may_be_asked_for(guarded: Guarded, place: Place) -> Non
     assert {f["topic"] for f in guarded.told.named("segment_verified")} == {"pay"}
     with pytest.raises(ValueError, match="scrub-everything"):
         guarded.worker.command("scrub-everything")
+
+
+def test_what_was_asked_for_is_read_although_the_ledger_begins_anew_meanwhile(guarded: Guarded, place: Place) -> None:
+    place.flip(NAME, 300, 300)
+    guarded.worker.command("scrub-now")
+    guarded.run(0.002)
+    guarded.ledger._fell(sqlite3.OperationalError("database or disk is full"))
+    guarded.run(60)
+    assert guarded.ledger.trouble
+    assert guarded.kinds == ["batch_crc"]
+    assert set(verified(guarded)) == {0, 100, 200, 400}
 
 
 def test_outside_its_hours_it_reads_nothing(place: Place, tmp_path: Path) -> None:
