@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import re
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cli.targets import absolute
-from storage.errors import ConfigInvalid, printable
+from storage.errors import ConfigInvalid, EnvironmentFault, printable
 from storage.fs import Fs, OsFs, ReadFs, ReadOnlyFs
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from recovery.plan import LogDirPlan
     from recovery.replica import ReplicaSource
 
+_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
     """Add where good bytes may be taken from."""
@@ -26,9 +30,10 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         "--heal-from",
         action="append",
         default=[],
-        metavar="DIR",
-        help="fill holes from this log directory of a replica; may be repeated",
+        metavar="DIR|HOST:PORT",
+        help="fill holes from this log directory of a replica, or from the leaders of a live cluster; may be repeated",
     )
+    parser.add_argument("--heal-config", metavar="FILE", help="a Kafka client's properties: TLS and SASL for HOST:PORT")
 
 
 def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> tuple[ReplicaSource, ...]:
@@ -36,12 +41,14 @@ def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> t
     if not arguments.heal_from:
         return ()
     from recovery.replica import DirectorySource  # noqa: PLC0415
-    from storage.errors import EnvironmentFault  # noqa: PLC0415
 
     fs = ReadOnlyFs(OsFs())
     found: list[ReplicaSource] = []
     for name in arguments.heal_from:
         place = absolute(name)
+        if (address := _ADDRESS.fullmatch(name)) is not None and not place_exists(fs, place):
+            found.append(_broker(address, arguments.heal_config))
+            continue
         try:
             fs.entries(place)
         except EnvironmentFault as error:
@@ -50,6 +57,25 @@ def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> t
             raise ConfigInvalid(f"--heal-from {printable(name)}: this is the log directory that is to be healed")
         found.append(DirectorySource(fs, place))
     return tuple(found)
+
+
+def place_exists(fs: ReadFs, place: PurePath) -> bool:
+    """Tell whether there is anything of this name."""
+    try:
+        fs.stat(place)
+    except EnvironmentFault:
+        return False
+    return True
+
+
+def _broker(address: re.Match[str], config: str | None) -> ReplicaSource:
+    if importlib.util.find_spec("kio") is None:
+        raise ConfigInvalid("--heal-from HOST:PORT needs more packages: pip install 'logmend[heal]'")
+    from cli.broker_source import BrokerSource  # noqa: PLC0415
+    from cli.kafka_client import read_client_properties  # noqa: PLC0415
+
+    properties = read_client_properties(config) if config else {}
+    return BrokerSource(address[1].strip("[]"), int(address[2]), properties)
 
 
 def preview(fs: ReadFs, plan: LogDirPlan, sources: Sequence[ReplicaSource]) -> tuple[HealNote, ...]:

@@ -131,7 +131,7 @@ def collect(source: ReplicaSource, partition: TopicPartition, hole: Hole, room: 
     """Return what a source has for a hole, unjudged; raises `ReplicaUnusable`, also where it is more than `room`."""
     offers: list[Offer] = []
     size, wanted = 0, hole.end - hole.position
-    for offer in source.batches(partition, hole.first, INT64_MAX if hole.until is None else hole.until):
+    for offer in source.batches(partition, hole.first, INT64_MAX if hole.until is None else hole.until, wanted):
         if hole.until is None and size >= wanted:
             break  # as many as began in the bytes that are lost
         size += len(offer.data)

@@ -170,7 +170,7 @@ def _asked(loss: Loss, sources: Sequence[ReplicaSource]) -> Loss:
 def _has(source: ReplicaSource, name: TopicPartition, first: int, last: int) -> bool:
     expected = first
     try:
-        for offer in source.batches(name, first, last + 1):
+        for offer in source.batches(name, first, last + 1, 0):
             if offer.header.base_offset > expected:
                 return False
             expected = offer.header.last_offset + 1

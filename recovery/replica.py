@@ -68,10 +68,11 @@ class ReplicaSource(Protocol):
     def facts(self, partition: TopicPartition) -> ReplicaFacts:
         """Return what it says of its replica of a partition; raises `ReplicaUnusable`."""
 
-    def batches(self, partition: TopicPartition, first: int, until: int) -> Iterator[Offer]:
+    def batches(self, partition: TopicPartition, first: int, until: int, size: int) -> Iterator[Offer]:
         """Yield its batches from the one that holds `first` on, up to those that begin at `until` or behind it.
 
-        Ends where its log does. Raises `ReplicaUnusable`, also for a batch that is not sound.
+        `size`: about how many bytes they are, which is what to ask for at a time. Ends where its log does. Raises
+        `ReplicaUnusable`, also for a batch that is not sound.
         """
 
 
@@ -107,7 +108,7 @@ class DirectorySource:
         except (EnvironmentFault, CorruptData, UnsupportedFormat) as error:
             raise ReplicaUnusable(f"{directory}: {error}") from error
 
-    def batches(self, partition: TopicPartition, first: int, until: int) -> Iterator[Offer]:
+    def batches(self, partition: TopicPartition, first: int, until: int, size: int = 0) -> Iterator[Offer]:  # noqa: ARG002
         """See `ReplicaSource`."""
         directory = self.log_dir / str(partition)
         try:
