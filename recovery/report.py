@@ -250,7 +250,7 @@ def next_command(outcome: Outcome, before: str = "plan") -> str:
         return f"stop the broker, then {command('recover', log_dir)}"
     if not plan.is_empty:
         return command(before, log_dir)
-    if plan.is_held:
+    if any(partition.held for partition in plan.partitions):
         return command("recover", "--accept-loss", log_dir) + " cuts what is held in a log, keeping a copy"
     return ""
 
