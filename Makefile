@@ -15,6 +15,7 @@ BUILT_FROM := pyproject.toml $(wildcard setup.py storage/*.c storage/*.h)
 PYTEST := python -m pytest -n 2 --timeout 300
 
 N ?= 60
+STATES ?= 300
 SECONDS ?= 900
 
 .PHONY: help run test check bench crash faults fuzz power-cut soak wheel audit-zip clean
@@ -57,8 +58,8 @@ check: .venv/installed-tools ## format, lint, types, layers, tidiness
 bench: .venv/installed ## say how fast it is here beside Kafka: tables, bench/results.json, bench/results.svg
 	python bench/run.py --out bench
 
-crash: .venv/installed-tools ## only the tests that crash at every effect
-	$(PYTEST) tests/crash
+crash: .venv/installed-tools ## only the tests that crash and kill at every effect; STATES=all: every state there is, for hours
+	LOGMEND_CRASH_STATES=$(STATES) python -m pytest -n 2 --timeout 21600 -rP tests/crash tests/faults/test_kills.py
 
 faults: .venv/installed-tools ## only the tests of real faults; LOGMEND_FAULTS=all: every one of them, for hours
 	scripts/tools.sh test

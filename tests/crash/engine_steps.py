@@ -197,7 +197,7 @@ class Machine:
 
     def remove(self) -> None:
         (log_dir,) = self.manager.log_dirs
-        log_dir.remove_due(LATER)
+        log_dir.remove_due(LATER + 120_000)  # the directories of deleted topics too, which wait for a minute
 
     def create(self) -> None:
         name = f"other-{len(self.promises.there)}" if self._is_there else P0.topic

@@ -1,6 +1,6 @@
 """Hostile bytes for every parser that is written in Python: only typed errors may come out, and they come soon.
 
-usage: fuzz_parsers.py [PARSER ...] [--seconds N] [--seed SEED] [--plain] [--list]
+usage: fuzz_parsers.py [PARSER ...] [--seconds N] [--seed SEED] [--plain] [--list] [--keep]
 
 Begins with bytes that real brokers wrote (tests/golden) and changes them: led by coverage where the package atheris is
 installed, else, or with --plain, at random from the seed. The first failure ends it, and is written to a file whose
@@ -194,6 +194,26 @@ def corpus() -> list[bytes]:
     return sorted(found)
 
 
+KEPT = Path(__file__).parent / "corpus"
+MOST_KEPT, LONGEST_KEPT = 60, 200
+
+
+def kept(name: str) -> list[bytes]:
+    """Return the inputs that earlier fuzzing of a parser has found to reach something new."""
+    path = KEPT / f"{name}.hex"
+    return [bytes.fromhex(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def keep(name: str, found: Iterable[bytes]) -> None:
+    """Add to the inputs that are kept the shortest of those that were found, a line of hex digits each."""
+    short = {data for data in (*kept(name), *found) if 0 < len(data) <= LONGEST_KEPT}
+    if short:
+        KEPT.mkdir(exist_ok=True)
+        chosen = sorted(short, key=lambda data: (len(data), data))
+        step = max(len(chosen) // MOST_KEPT, 1)
+        (KEPT / f"{name}.hex").write_text("".join(f"{data.hex()}\n" for data in chosen[::step][:MOST_KEPT]))
+
+
 def mutated(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
     """Return the bytes with one to four changes."""
     now = bytearray(data)
@@ -246,15 +266,18 @@ def fuzz_plainly(
     return tried, None, ""
 
 
-def fuzz_by_coverage(name: str, seeds: Iterable[bytes], seconds: int, seed: int) -> int:
+def fuzz_by_coverage(name: str, seeds: Iterable[bytes], seconds: int, seed: int, *, keeps: bool = False) -> int:
     """Run atheris in a process of its own, for it never returns; return its exit status."""
     with tempfile.TemporaryDirectory() as directory:
-        for number, data in enumerate(seeds):
+        for number, data in enumerate([*seeds, *kept(name)]):
             (Path(directory) / f"{number}").write_bytes(data)
         flags = [f"-max_total_time={seconds}", f"-seed={seed + 1}", f"-max_len={LIMIT}", "-timeout=20"]
-        return subprocess.run(
+        status = subprocess.run(
             [sys.executable, __file__, "--atheris", name, directory, *flags, "-print_final_stats=1"], check=False
         ).returncode
+        if keeps and not status:  # what was found has a digest for its name, what was there a number
+            keep(name, [path.read_bytes() for path in Path(directory).iterdir() if not path.name.isdecimal()])
+        return status
 
 
 def run_atheris(name: str, arguments: list[str]) -> None:
@@ -290,6 +313,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--keep", action="store_true", help="add what is found to the corpus of the repository")
     arguments = parser.parse_args()
     if arguments.list:
         print("\n".join(PARSERS))
@@ -301,7 +325,7 @@ def main() -> None:
     by_coverage = not arguments.plain and _has_atheris()
     for name in arguments.parsers or PARSERS:
         if by_coverage:
-            if status := fuzz_by_coverage(name, seeds, arguments.seconds, arguments.seed):
+            if status := fuzz_by_coverage(name, seeds, arguments.seconds, arguments.seed, keeps=arguments.keep):
                 sys.exit(f"{name}: atheris ended with {status}")
             continue
         tried, data, why = fuzz_plainly(name, seeds, arguments.seconds, arguments.seed)
