@@ -160,6 +160,7 @@ class LogManager:
         log_dir, partition = self._find(name)
         with self.fenced(log_dir):
             if partition.log.set_log_start(before):
+                partition.log.flush(before)  # no checkpoint may lead the log: its end would be taken back below this
                 partition.epochs.save()
                 log_dir.write_log_starts()
 

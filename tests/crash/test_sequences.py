@@ -117,3 +117,21 @@ def test_whatever_was_done_in_whatever_order_a_crash_keeps_every_promise(strict:
     assert effects.keys() == STEPS.keys()
     print(f"{dict(judge.counts)}, seed {SEED}; effects by step: {dict(effects)}")
     assert judge.counts["states"] > 100
+
+
+FOUND = [
+    ("delete", "create", "append", "append", "delete_records"),
+    ("append", "delete_records", "delete_records", "delete_records", "delete_records"),
+    ("append", "flush", "roll", "truncate", "flush_closed", "append", "flush"),
+    ("retain", "delete_records"),
+    ("restart", "truncate"),
+]
+"""Each was the end of a promise once."""
+
+
+@pytest.mark.parametrize("names", FOUND, ids="-".join)
+def test_a_sequence_that_failed_once_fails_no_more(names: tuple[str, ...]) -> None:
+    judge = Judge(strict=False)
+    judge.limit = 300
+    run(names, judge.look, begun())
+    assert judge.counts["states"] > 2
