@@ -144,3 +144,5 @@ def test_kafka_takes_compressed_records_that_nobody_can_read_and_the_engine_does
         assert "error" not in oracle.ask(op="append_raw", log="pair", bytes=raw, epoch=0)
     (log,) = pair.theirs.glob("*.log")
     assert "error" in oracle.ask(op="dump", file=str(log), records=True)
+    oracle.ask(op="close", log="pair", abruptly=True)
+    pair.log.close_abruptly()

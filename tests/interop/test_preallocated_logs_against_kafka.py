@@ -56,6 +56,7 @@ def test_zeros_that_a_killed_broker_leaves_are_cut_and_no_record_with_them(
     log_dir = tmp_path / "data"
     shutil.copytree(pair.theirs, log_dir / NAME)
     oracle.ask(op="close", log="pair", abruptly=True)
+    pair.log.close_abruptly()
     (log_dir / "recovery-point-offset-checkpoint").write_text(f"0\n1\norders 0 {flushed}\n")
     (log_dir / "meta.properties").write_text("version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=1\n")
     (log_dir / NAME / "partition.metadata").write_text("version: 0\ntopic_id: abcdefghijklmnopqrstuw\n")
