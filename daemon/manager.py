@@ -28,6 +28,7 @@ from storage.fs import Fs
 from storage.inheriting_fs import InheritingFs
 from storage.log import Log
 from storage.log_types import Appended, Fetched, Isolation, Truncated
+from storage.names import FileRole
 from storage.producers import Origin
 from storage.refusals import LogUnusable
 from storage.units import Epoch, Offset, TopicPartition
@@ -171,6 +172,9 @@ class LogManager:
             newest = max(partition.epochs.newest, partition.leader_epoch)
             log_dir.lower_recovery_point(name, offset)  # before: at no time may the checkpoint lead the log
             done = partition.log.truncate_to(offset, now_ms)
+            # Durable at once: a segment that begins here must not survive a crash that takes the cut before it back.
+            self._fs.sync_file(partition.log.segments.active.path(FileRole.LOG))
+            self._fs.sync_dir(partition.directory)
             log_dir.write_recovery_points()
             partition.start_epoch(newest + 1)
             log_dir.remove_later(done.removed, now_ms + partition.log.config.file_delete_delay_ms)
