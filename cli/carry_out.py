@@ -49,8 +49,8 @@ class Keeping:
 class Order:
     """One log directory to bring into order; `agrees` raises `PlanStale` if the plan is not what was asked for.
 
-    With `keep_points` the recovery points stay where they are. `keep_tail`: how many bytes above the high
-    watermarks are copied, for `keep_days`.
+    With `keep_points` the recovery points stay where they are. `keep_tail`: how many bytes of log ends
+    are copied, for `keep_days`.
     """
 
     target: Target
@@ -65,7 +65,7 @@ class Order:
 def add_tails(parser: argparse.ArgumentParser) -> None:
     """Add the copies of what a broker may truncate when it starts."""
     parser.add_argument(
-        "--keep-tail", metavar="SIZE", help="copy what lies above the high watermarks, up to SIZE in all: 512M, 4G"
+        "--keep-tail", metavar="SIZE", help="copy log ends that a broker may truncate, up to SIZE in all: 512M, 4G"
     )
     parser.add_argument("--keep-days", type=int, default=7, metavar="N", help="let go of such copies after N days (7)")
 

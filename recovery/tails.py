@@ -1,7 +1,8 @@
 """Keeps copies of log ends that a broker may truncate when it starts again as a follower.
 
-What lies above the high watermark is not known to be on any other replica. A broker that comes back behind an unclean
-election cuts it without a word; the copy is then the only one. Opt in, bounded in size, and let go of after some days.
+What lies above the high watermark is not known to be on any other replica, and what lies above the recovery point is
+not known to have survived on one. A broker that comes back behind an election that went wrong cuts it without a word;
+the copy is then the only one. Opt in, bounded in size, and let go of after some days.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from storage.names import FileRole, FileState, parse_file_name
 from storage.segment_walk import first_batch_reaching
 from storage.units import Offset, TopicPartition
 
-REASON: Final = "above the high watermark, kept before a broker starts"
+REASON: Final = "not known to be safe elsewhere, kept before a broker starts"
 _DAY_MS: Final = 86_400_000
 
 
@@ -37,7 +38,8 @@ class KeptTails:
     expired_bytes: int
 
     def __str__(self) -> str:
-        told = f"above the high watermarks: {full_size(self.bytes)} of {count(self.partitions, 'partition')} copied"
+        partitions = count(self.partitions, "partition")
+        told = f"log ends that a broker may truncate: {full_size(self.bytes)} of {partitions} copied"
         if self.left_out:
             told += f"; no room for {', '.join(map(printable, self.left_out))}"
         return told
@@ -46,7 +48,7 @@ class KeptTails:
 def keep_tails(
     fs: Fs, plan: LogDirPlan, orders: Orders, reporter: Applying, *, most_bytes: int, days: int
 ) -> KeptTails:
-    """Copy what each log has above its high watermark, smallest first, `most_bytes` in all, durably.
+    """Copy what each log has above its recovery point or watermark, smallest first, `most_bytes` in all, durably.
 
     Copies of earlier runs that are older than `days` are let go of, and count against the bytes until then. `plan` is
     what a look at the directory found, and empty; the caller holds the lock. Raises as `execute` does.
@@ -86,9 +88,10 @@ def _tails(fs: ReadFs, plan: LogDirPlan) -> Iterator[tuple[RecoveryPlan, list[Ke
     for name, partition in regular_partitions(plan):
         if partition.loaded is None or partition.held:
             continue
-        watermark = int(watermarks.get(name, 0))
-        if watermark < partition.loaded.log_end:
-            yield partition, list(_copies(fs, partition.directory, max(watermark, partition.loaded.log_start)))
+        # A leader that lost what it had not flushed makes its followers cut below the watermark, too.
+        known = min(int(watermarks.get(name, 0)), partition.loaded.recovery_point)
+        if known < partition.loaded.log_end:
+            yield partition, list(_copies(fs, partition.directory, max(known, partition.loaded.log_start)))
 
 
 def _watermarks(fs: ReadFs, log_dir: PurePath) -> Mapping[TopicPartition, Offset]:
