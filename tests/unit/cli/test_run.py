@@ -29,6 +29,14 @@ def slowly(self, position, target):
     return read(self, position, target)
 storage.fs._OsReadFile.read_into = slowly
 """
+STUCK_DRAIN = """
+import os, threading
+import daemon.log_dir
+def close(self):
+    open(os.environ["DRAINING"], "x").close()
+    threading.Event().wait()
+daemon.log_dir.LogDir.close = close
+"""
 MARKER = ".kafka_cleanshutdown"
 
 
@@ -150,11 +158,24 @@ def test_sighup_reads_the_file_again_and_a_wrong_one_is_refused(tmp_path: Path, 
     assert it.end() == 0
 
 
-def test_a_second_signal_does_not_wait_for_the_drain(tmp_path: Path, daemons: list[Daemon]) -> None:
-    (tmp_path / "a").mkdir()
-    daemons.append(it := Daemon(tmp_path, "--log-dir", tmp_path / "a"))
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_second_signal_does_not_wait_for_the_drain(
+    tmp_path: Path, daemons: list[Daemon], number: signal.Signals, status: int
+) -> None:
+    (tmp_path / "stuck").mkdir()
+    (tmp_path / "stuck" / "sitecustomize.py").write_text(STUCK_DRAIN)
+    places = f"{tmp_path / 'stuck'}:{ROOT}"
+    begun = tmp_path / "draining"
+    daemons.append(it := Daemon(tmp_path, "--own", tmp_path / "own", PYTHONPATH=places, DRAINING=str(begun)))
     it.until("service_ready")
-    assert it.end(signal.SIGINT) == 0
+    it.process.send_signal(signal.SIGTERM)
+    until(begun.exists)
+    assert it.process.poll() is None, "the first one waits for the drain"
+    assert it.end(number) == status
+    assert not (tmp_path / "own" / MARKER).exists()
+    assert "service_stopped" not in [each["event"] for each in it.events]
+    with lock_log_dir(PurePath(tmp_path / "own")):
+        pass
 
 
 def test_a_recovery_that_runs_ends_at_once_with_sigterm_and_leaves_what_a_crash_leaves(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import daemon.config
 from cli import settings
-from cli.settings import SERVICE_KEYS, Settings, load_settings, parse_properties, parse_toml
+from cli.settings import KEYS, SERVICE_KEYS, Settings, load_settings, parse_properties, parse_toml
 from storage.errors import ConfigInvalid
 
 
@@ -20,6 +22,27 @@ def no_system_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def write(path: Path, text: str) -> str:
     path.write_text(text)
     return str(path)
+
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "systemd" / "logmend.toml"
+WITHOUT_DEFAULT = {"jobs", "metadata_dir", "quarantine", "user"}
+"""Their value depends on the machine, or there is none."""
+
+
+def test_the_example_has_every_key_with_the_default_where_there_is_one() -> None:
+    text = re.sub(r"(?m)^#(?=[a-z_]+ = |\[\[)", "", EXAMPLE.read_text())
+    shown = tomllib.loads(text)
+    assert set(shown) == {key.name for key in KEYS} | {"server_properties", *SERVICE_KEYS}
+    with_default = [key for key in KEYS if key.name not in WITHOUT_DEFAULT]
+    assert {key.name: key.parse(shown[key.name]) for key in with_default} == {
+        key.name: key.default() for key in with_default
+    }
+    assert {key.name for key in KEYS if key.default() is None} == WITHOUT_DEFAULT - {"jobs"}
+    beneath = text.index("# No defaults: ")
+    assert all(text.index(f"\n{name} = ") > beneath for name in WITHOUT_DEFAULT)
+    assert all(text.index(f"\n{key.name} = ") < beneath for key in with_default)
+    jobs = next(key for key in KEYS if key.name == "jobs")
+    assert jobs.parse(shown["jobs"]) == shown["jobs"]
 
 
 def test_without_anything_the_defaults_hold() -> None:
