@@ -178,8 +178,8 @@ class Machine:
         log, promises = self.manager.log(P0), self.promises
         to = Offset(max(log.log_end - 1, log.log_start))
         promises.flushed = min(promises.flushed, to)
-        self.manager.truncate(P0, to, NOW)
         promises.said = {offset: value for offset, value in promises.said.items() if offset < to}
+        self.manager.truncate(P0, to, NOW)
         promises.may_be_gone = {offset for offset in promises.may_be_gone if offset < to}
 
     def delete_records(self) -> None:
