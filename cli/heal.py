@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import re
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cli.targets import absolute
@@ -30,8 +32,9 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         "--heal-from",
         action="append",
         default=[],
-        metavar="DIR|HOST:PORT",
-        help="fill holes from this log directory of a replica, or from the leaders of a live cluster; may be repeated",
+        metavar="DIR|HOST:PORT|FILE",
+        help="fill holes from this log directory of a replica, from the leaders of a live cluster, or from what "
+        "`audit plan-heal` wrote into FILE; may be repeated",
     )
     parser.add_argument("--heal-config", metavar="FILE", help="a Kafka client's properties: TLS and SASL for HOST:PORT")
 
@@ -44,7 +47,7 @@ def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> t
 
     fs = ReadOnlyFs(OsFs())
     found: list[ReplicaSource] = []
-    for name in arguments.heal_from:
+    for name in _with_planned(arguments.heal_from, log_dirs):
         place = absolute(name)
         if (address := _ADDRESS.fullmatch(name)) is not None and not place_exists(fs, place):
             found.append(_broker(address, arguments.heal_config))
@@ -57,6 +60,27 @@ def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> t
             raise ConfigInvalid(f"--heal-from {printable(name)}: this is the log directory that is to be healed")
         found.append(DirectorySource(fs, place))
     return tuple(found)
+
+
+def _with_planned(names: Sequence[str], log_dirs: Sequence[PurePath]) -> list[str]:
+    """Return the names, with the log directories that a plan of the audit names in the place of that plan's."""
+    found: list[str] = []
+    for name in names:
+        found += planned_sources(name, log_dirs) if Path(name).is_file() else [name]
+    return list(dict.fromkeys(found))
+
+
+def planned_sources(name: str, log_dirs: Sequence[PurePath]) -> list[str]:
+    """Return the log directories from which an audit's plan would heal these; `ConfigInvalid` for no such plan."""
+    try:
+        plan = json.loads(Path(name).read_bytes())
+        if plan["document"] != "heal_plan":
+            raise ValueError(plan["document"])
+        pairs = [(str(one["log_dir"]), str(one["source"]["log_dir"])) for one in plan["heals"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise ConfigInvalid(f"--heal-from {printable(name)}: no plan as `logmend audit plan-heal` writes it") from None
+    mine = {str(log_dir) for log_dir in log_dirs}
+    return sorted({source for damaged, source in pairs if damaged in mine or not mine})
 
 
 def place_exists(fs: ReadFs, place: PurePath) -> bool:

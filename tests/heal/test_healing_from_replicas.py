@@ -193,6 +193,19 @@ def test_a_replica_that_may_be_wrong_is_refused_and_the_reason_told(brokers: lis
     assert not any(note["healed"] for note in notes(result))
 
 
+def test_a_plan_of_the_audit_names_the_sources(brokers: list[Path], tmp_path: Path) -> None:
+    healthy = logs(brokers[0])
+    destroy(brokers[1], 10, random.Random(SEED))
+    plan = tmp_path / "heal.json"
+    heals = [{"log_dir": str(brokers[1]), "source": {"log_dir": str(brokers[2])}}]
+    plan.write_text(json.dumps({"document": "heal_plan", "heals": heals}))
+    status, result = heal(brokers[1], plan)
+    assert (status, logs(brokers[1])) == (0, healthy)
+    assert {note["source"] for note in notes(result)} == {str(brokers[2])}
+    plan.write_text("[]")
+    assert logmend("recover", "--heal-from", plan, brokers[1]).returncode == 2
+
+
 def test_a_source_that_is_the_damaged_directory_is_wrong_usage(brokers: list[Path]) -> None:
     done = logmend("recover", "--heal-from", brokers[1], brokers[1])
     assert done.returncode == 2
