@@ -50,9 +50,13 @@ def plan_heal(tables: Tables, audit_id: str) -> dict[str, Any]:
     )
     verdicts = _of(tables, "verdicts", audit.audit_id, wanted, ("good_brokers", "comparable_until"))
     heals, hopeless = [], []
-    for finding in findings:
+    covered: list[tuple[Row, int, int | None]] = []
+    for finding in sorted(findings, key=lambda row: row["kind"] == AuditKind.REPLICA_HOLE.value):
         key = _partition(finding)
         first, last = _range(finding, segments[key])
+        if any(_covers(one, finding, first, last) for one in covered):
+            continue  # what is rotten is lacking, too
+        covered.append((finding, first, last))
         source = _source(finding, first, last, segments[key], findings, verdicts[key])
         entry = _entry(finding, first, last)
         if source is None:
@@ -157,6 +161,12 @@ def _reaches(segments: Iterable[Row], log_dir: str, first: int, last: int | None
     return min(row["base_offset"] for row in mine) <= first <= max(ends, default=-1) and (
         last is None or last <= max(ends, default=-1)
     )
+
+
+def _covers(known: tuple[Row, int, int | None], finding: Row, first: int, last: int | None) -> bool:
+    other, start, end = known
+    same = (_partition(other), other["log_dir"]) == (_partition(finding), finding["log_dir"])
+    return same and start <= first and (end is None or (last is not None and last <= end))
 
 
 def _overlap(one: tuple[int, int | None], other: tuple[int, int | None]) -> bool:

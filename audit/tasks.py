@@ -135,8 +135,9 @@ class Verifier:
     def _rows(self, fs: ReadFs, log_dir: PurePath, segment: ListedSegment, report: SegmentReport) -> Iterator[Row]:
         blocks, last_offset = report.blocks, report.next_offset - 1
         rest: list[Finding] = []
+        good: int | None = None
         if report.damage is not None and report.damage.sound_at is not None and report.is_scanned:
-            more, last_offset, rest = self._behind(fs, report)
+            more, last_offset, rest, good = self._behind(fs, report)
             blocks += more
         yield self._segment_row(segment, report, blocks, last_offset)
         if blocks and segment.directory == f"{segment.topic}-{segment.partition}":  # else it is no replica
@@ -147,8 +148,11 @@ class Verifier:
                 continue  # it was held against the sound part alone, and has to be derived again in any case
             severity = self._severity(fs, segment, report, finding)
             row = finding_row(segment.source, _partition(segment), finding, log_dir, severity)
-            if row is not None:
-                yield replace(row, topic=segment.topic)
+            if row is None:
+                continue
+            if good is not None and report.damage is not None and finding.position == report.damage.position:
+                row = replace(row, last_offset=good - 1, next_good_offset=good)
+            yield replace(row, topic=segment.topic)
 
     def _severity(self, fs: ReadFs, segment: ListedSegment, report: SegmentReport, finding: Finding) -> Severity | None:
         """Return how much a finding matters; None as much as its kind does.
@@ -165,13 +169,17 @@ class Verifier:
             return Severity.NOTE
         return None
 
-    def _behind(self, fs: ReadFs, report: SegmentReport) -> tuple[bytes, int, list[Finding]]:
-        """Read on behind damage: what is sound there other replicas need not lack."""
+    def _behind(self, fs: ReadFs, report: SegmentReport) -> tuple[bytes, int, list[Finding], int | None]:
+        """Read on behind damage: what is sound there this replica does not lack.
+
+        Return the blocks, the last offset, further damage, and the offset at which sound data goes on.
+        """
         damage = report.damage
         assert damage is not None
         files, path = report.files, report.files.log
         blocks, findings, last = b"", [], report.next_offset - 1
         start: int | None = damage.sound_at
+        good: int | None = None
         with fs.open_read(path) as file:
             for _ in range(_FAULTS):
                 if start is None:
@@ -181,6 +189,7 @@ class Verifier:
                     file, path, files.log_stat.size, last + 1, lambda rows, n, *_, f=fold: f.add(rows, n), start=start
                 )
                 blocks, last = blocks + fold.blocks(), max(last, scan.next_offset - 1)
+                good = fold.first_offset if good is None else good
                 if scan.valid_size == files.log_stat.size:
                     break
                 evidence = f"more damage behind the first: {scan.stop.name.lower()}"
@@ -188,7 +197,7 @@ class Verifier:
                     Finding(Damage.BATCH_CRC, path, evidence, scan.valid_size, first_offset=scan.next_offset)
                 )
                 start = find_sound_batch(file, files.log_stat.size, scan.valid_size + 1, scan.next_offset)
-        return blocks, last, findings
+        return blocks, last, findings, good
 
     def _segment_row(
         self, segment: ListedSegment, report: SegmentReport, blocks: bytes, last_offset: int
