@@ -24,6 +24,8 @@ from storage.scan import scan_batches
 START_MS = 1_790_000_000_000
 POINTS = "recovery-point-offset-checkpoint"
 DAY = 86_400.0
+ORDERS = "orders-0"
+"""The partition of tests that need only one: four segments, the last one active, all flushed up to it."""
 
 
 class FakeClock:
@@ -219,6 +221,20 @@ def run(worker: GuardWorker | Scrubber, clock: FakeClock, seconds: float) -> int
         clock.pass_(max(wait, 0.001))
         steps += 1
     return steps
+
+
+def offsets(guarded: Guarded) -> list[tuple[Any, ...]]:
+    return [(f.topic, f.partition, f.first_offset, f.last_offset) for f in guarded.status.findings]
+
+
+def ranges(guarded: Guarded) -> list[tuple[Any, ...]]:
+    return [(f["first_offset"], f["next_offset"]) for f in guarded.told.named("range_verified")]
+
+
+def grow(place: Place, base: int, count: int = 5) -> None:
+    """Append batches to the last segment and have them flushed."""
+    place.append(ORDERS, 300, batches(base, count))
+    place.flush(ORDERS, base + 10 * count)
 
 
 _: type[Clock] = FakeClock

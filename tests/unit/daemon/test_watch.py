@@ -31,9 +31,10 @@ class Heard:
             self.calls.append(paths)
             self._news.notify_all()
 
-    def await_path(self, path: Path) -> None:
+    def hears(self, path: Path) -> bool:
+        """Tell whether a path is told of, within some patience."""
         with self._news:
-            assert self._news.wait_for(lambda: any(path in call for call in self.calls), PATIENCE), self.calls
+            return self._news.wait_for(lambda: any(path in call for call in self.calls), PATIENCE)
 
     def forget(self) -> None:
         with self._news:
@@ -72,24 +73,24 @@ def start(heard: Heard) -> Iterator[Start]:
 def test_a_checkpoint_that_is_renamed_over_is_heard_of(start: Start, heard: Heard, tmp_path: Path) -> None:
     start(tmp_path)
     replace_checkpoint(tmp_path, "0\n0\n")
-    heard.await_path(tmp_path / POINTS)
+    assert heard.hears(tmp_path / POINTS)
 
 
 def test_a_checkpoint_that_is_written_in_place_is_heard_of(start: Start, heard: Heard, tmp_path: Path) -> None:
     (tmp_path / POINTS).write_text("0\n0\n")
     start(tmp_path)
     (tmp_path / POINTS).write_text("0\n1\na 0 1\n")
-    heard.await_path(tmp_path / POINTS)
+    assert heard.hears(tmp_path / POINTS)
 
 
 def test_a_burst_is_told_of_in_few_calls_and_never_forgets_the_last(start: Start, heard: Heard, tmp_path: Path) -> None:
     start(tmp_path)
     for number in range(200):
         replace_checkpoint(tmp_path, f"0\n1\na 0 {number}\n")
-    heard.await_path(tmp_path / POINTS)
+    assert heard.hears(tmp_path / POINTS)
     heard.forget()
     replace_checkpoint(tmp_path, "0\n1\na 0 9999\n")
-    heard.await_path(tmp_path / POINTS)
+    assert heard.hears(tmp_path / POINTS)
     assert len(heard.calls) < 20
 
 
@@ -99,7 +100,7 @@ def test_what_happens_in_partitions_is_not_listened_to(start: Start, heard: Hear
     (tmp_path / "orders-0" / "00000000000000000000.log").write_bytes(b"x")
     (tmp_path / "anything").write_bytes(b"x")
     replace_checkpoint(tmp_path, "0\n0\n")
-    heard.await_path(tmp_path / POINTS)
+    assert heard.hears(tmp_path / POINTS)
     assert {path for call in heard.calls for path in call} == {tmp_path / POINTS}
     assert watcher.is_watching == {tmp_path}
 
@@ -121,10 +122,10 @@ def test_ten_thousand_partitions_need_one_watch(start: Start, tmp_path: Path) ->
 def test_a_poll_finds_what_no_event_told(start: Start, heard: Heard, tmp_path: Path) -> None:
     (tmp_path / POINTS).write_text("0\n0\n")
     watcher = start(tmp_path, poll_only=True, poll_seconds=0.05)
-    heard.await_path(tmp_path / POINTS)
+    assert heard.hears(tmp_path / POINTS)
     heard.forget()
     replace_checkpoint(tmp_path, "0\n1\na 0 1\n")
-    heard.await_path(tmp_path / POINTS)
+    assert heard.hears(tmp_path / POINTS)
     assert watcher.is_watching == frozenset()
     assert watcher.beat() > 0
 
@@ -162,11 +163,11 @@ def test_where_the_limit_of_watches_is_reached_it_looks_instead_and_says_so_once
     told = Told()
     (tmp_path / POINTS).write_text("0\n0\n")
     start(tmp_path, told=told, poll_seconds=0.05, make_observer=Refusing)
-    heard.await_path(tmp_path / POINTS)
+    assert heard.hears(tmp_path / POINTS)
     for number in range(3):
         heard.forget()
         replace_checkpoint(tmp_path, f"0\n1\na 0 {number}\n")
-        heard.await_path(tmp_path / POINTS)
+        assert heard.hears(tmp_path / POINTS)
     (fields,) = told.named("watch_degraded")
     assert fields["log_dir"] == tmp_path
     assert "watch limit" in str(fields["reason"])
@@ -179,7 +180,7 @@ def test_where_no_instance_is_left_it_looks_instead(start: Start, heard: Heard, 
     told = Told()
     (tmp_path / POINTS).write_text("0\n0\n")
     start(tmp_path, told=told, poll_seconds=0.05, make_observer=make)
-    heard.await_path(tmp_path / POINTS)
+    assert heard.hears(tmp_path / POINTS)
     assert len(told.named("watch_degraded")) == 1
 
 
@@ -187,17 +188,17 @@ def test_a_directory_that_goes_and_comes_again_is_heard_again(start: Start, hear
     log_dir, away = tmp_path / "data", tmp_path / "away"
     log_dir.mkdir()
     watcher = start(log_dir, poll_seconds=0.05)
-    heard.await_path(log_dir)
+    assert heard.hears(log_dir)
     log_dir.rename(away)
     heard.forget()
     heard_gone = log_dir
-    heard.await_path(heard_gone)
+    assert heard.hears(heard_gone)
     log_dir.mkdir()  # another one, as after a mount
     heard.forget()
     while watcher.poll() or not watcher.is_watching:
         pass
     replace_checkpoint(log_dir, "0\n0\n")
-    heard.await_path(log_dir / POINTS)
+    assert heard.hears(log_dir / POINTS)
 
 
 def test_one_that_is_not_there_yet_is_waited_for(start: Start, heard: Heard, tmp_path: Path) -> None:
@@ -205,9 +206,9 @@ def test_one_that_is_not_there_yet_is_waited_for(start: Start, heard: Heard, tmp
     watcher = start(log_dir, poll_seconds=0.05)
     assert watcher.is_watching == frozenset()
     log_dir.mkdir()
-    heard.await_path(log_dir)
+    assert heard.hears(log_dir)
     replace_checkpoint(log_dir, "0\n0\n")
-    heard.await_path(log_dir / POINTS)
+    assert heard.hears(log_dir / POINTS)
 
 
 def test_nothing_is_told_after_the_end(heard: Heard, tmp_path: Path) -> None:

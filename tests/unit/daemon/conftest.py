@@ -1,0 +1,29 @@
+"""A log directory of one partition, and a guard on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.guarding import ORDERS, Guarded, Place
+
+from daemon.event_names import EVENTS
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    made = Place(tmp_path / "data")
+    made.make(ORDERS, 4)
+    return made
+
+
+@pytest.fixture
+def guarded(place: Place, tmp_path: Path) -> Iterator[Guarded]:
+    made = Guarded(place, tmp_path / "state")
+    made.run(5)
+    yield made
+    assert made.told.names() <= EVENTS.keys()
+    for event, fields in made.told.all:
+        assert fields.keys() <= set(EVENTS[event].fields), event
+    made.close()
