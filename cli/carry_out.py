@@ -20,7 +20,7 @@ from cli.version import version
 from cli.work import Made, OwnFault, Work, failure, jobs_each, reporting
 from recovery.plan import LogDirPlan, PlanOptions
 from recovery.report import Outcome, command
-from recovery.survey import Planned
+from recovery.survey import LIST_ALL, Planned
 from storage.errors import ConfigInvalid, DiskFull, ExitStatus, FileVanished, LogmendError, NoRoom, printable
 from storage.fs import FileKind, Fs, OsFs, lock_log_dir
 
@@ -124,7 +124,7 @@ def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order],
     fs = OsFs()
     outcomes: dict[Target, Outcome] = {}
     with contextlib.ExitStack() as locks, reporting(console, settings, show := supervisor()) as reporter:
-        work = Work(fs, reporter, jobs_each(settings, len(orders)))
+        work = Work(fs, reporter, jobs_each(settings, len(orders)), list_ahead=LIST_ALL)
         locked = [order for order in orders if _is_locked(fs, locks, order.target, outcomes)]
         made = work.plan_all([(order.target, order.options) for order in locked])
         notes = {order.target: _healed(fs, work, order, made, keeping) for order in locked if order.sources}

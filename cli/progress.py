@@ -61,9 +61,6 @@ class ProgressReporter:
 
     def begin(self, what: str, total_bytes: int, partitions: int) -> None:
         with self._turn:
-            if not what:
-                self._meter.expect(total_bytes)
-                return
             if not self._running:
                 self._meter.start(printable(what), total_bytes, partitions)
                 self._shown = self._clock()
@@ -71,6 +68,7 @@ class ProgressReporter:
                 self._meter.join(printable(what), total_bytes, partitions)
             else:
                 self._meter.expect(total_bytes)  # the same one is read once more
+            self._meter.expect_lists(partitions)
             self._running.add(what)
             self._tell_supervisor()
             self._event("scan_started", what=what, total_bytes=total_bytes, partitions=partitions)
@@ -82,6 +80,17 @@ class ProgressReporter:
             self._meter.add(size)
             self._meter.current = printable(partition)
             self._tick()
+
+    def listed(self, partition: str, total_bytes: int, segments: int) -> None:  # noqa: ARG002 (it is a `Reporter`)
+        with self._turn:
+            self._meter.listed(total_bytes, segments)
+            if not self._meter.unlisted:
+                self._event("listing_finished", total_bytes=self._meter.total, segments=self._meter.segments)
+            self._tick()
+
+    def segment_done(self, partition: str) -> None:  # noqa: ARG002 (it is a `Reporter`)
+        with self._turn:
+            self._meter.segments_done += 1
 
     def partition_done(self, partition: str, findings: int) -> None:
         with self._turn:

@@ -71,13 +71,17 @@ class _Worker(threading.Thread):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What planning needs, whichever directory it is for. `jobs`: threads that read one log directory."""
+    """What planning needs, whichever directory it is for. `jobs`: threads that read one log directory.
+
+    `list_ahead`: see `plan_log_dir`; more than 1 only under the lock.
+    """
 
     fs: ReadFs
     reporter: ProgressReporter
     jobs: int
     memories: dict[Target, Memory] = field(default_factory=dict)
     """What the first look at a log directory has seen, for the second."""
+    list_ahead: int = 1
 
     def plan(self, target: Target, options: PlanOptions) -> Planned:
         """Plan a log directory, or one partition's directory alone."""
@@ -85,7 +89,8 @@ class Work:
             options = replace(options, metadata_dir=None)  # it looks into itself first; so a plan needs not say so
         if target.kind is TargetKind.PARTITION:
             return plan_partition_dir(self.fs, target.path, options, self.reporter, self.jobs)
-        planned = plan_log_dir(self.fs, target.path, options, self.reporter, self.jobs, self.memories.get(target))
+        memory = self.memories.get(target)
+        planned = plan_log_dir(self.fs, target.path, options, self.reporter, self.jobs, memory, self.list_ahead)
         self.memories[target] = planned.memory
         return planned
 

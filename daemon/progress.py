@@ -39,14 +39,26 @@ class RecoveryWatch:
         is_new = False
         with self._turn:
             self.calls += 1
-            if what and path not in self._meters:
+            if path not in self._meters:
                 is_new = True
                 self._current = self._meters[path] = Meter(self._clock)
                 self._current.start(what, total_bytes, partitions)
-            else:  # more to read in this one, or a second look at what it was made
+            else:  # a second look at what was made of it
                 self._current.expect(total_bytes)
+            self._current.expect_lists(partitions)
         if is_new:
             self._began(path)
+
+    def listed(self, partition: str, total_bytes: int, segments: int) -> None:  # noqa: ARG002 (it is a `Reporter`)
+        self._raise_if_stopped()
+        with self._turn:
+            self.calls += 1
+            self._current.listed(total_bytes, segments)
+
+    def segment_done(self, partition: str) -> None:  # noqa: ARG002 (it is a `Reporter`)
+        with self._turn:
+            self.calls += 1
+            self._current.segments_done += 1
 
     def scanned(self, partition: str, size: int) -> None:
         self._raise_if_stopped()
@@ -85,7 +97,8 @@ class RecoveryWatch:
                 eta_seconds=None if ended else meter.seconds_left,
                 partitions_total=meter.partitions,
                 partitions_done=meter.partitions_done,
-                segments_remaining=0,
+                segments_remaining=0 if ended else meter.segments_left,
+                is_listed=ended or not meter.unlisted,
                 finished_ms=finished_ms,
                 result=result,
             )

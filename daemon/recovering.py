@@ -8,8 +8,9 @@ from typing import Final
 from daemon.options import ManagerOptions
 from daemon.refusals import LogDirHeld, LogDirStopped
 from recovery.execute import Orders, execute
+from recovery.memory import Memory
 from recovery.plan import LogDirPlan
-from recovery.survey import plan_log_dir
+from recovery.survey import LIST_ALL, Planned, plan_log_dir
 from storage.errors import LogmendError, printable
 from storage.fs import FileKind, Fs, ReadFs, read_all
 from storage.indexes import IndexKind, used_length
@@ -22,7 +23,11 @@ def recover_log_dir(fs: Fs, log_dir: PurePath, options: ManagerOptions, now_ms: 
     Raises `LogDirHeld` and `LogDirStopped` before anything is changed, what planning and carrying out raise, and
     `LogmendError` if the second look finds work, which is a fault of ours.
     """
-    planned = plan_log_dir(fs, log_dir, options.recovery, options.reporter, options.jobs)
+
+    def look(memory: Memory | None = None) -> Planned:
+        return plan_log_dir(fs, log_dir, options.recovery, options.reporter, options.jobs, memory, LIST_ALL)
+
+    planned = look()
     plan = planned.plan
     if plan.stopped:
         raise LogDirStopped(log_dir, _evidence(plan, "stop"), plan.status)
@@ -33,7 +38,7 @@ def recover_log_dir(fs: Fs, log_dir: PurePath, options: ManagerOptions, now_ms: 
     for number in range(2 if plan.is_first_of_two else 1):
         orders = Orders(planned.plan.plan_id, now_ms + number, options.version)
         execute(fs, planned.plan, planned.content_of, orders, options.reporter)
-        planned = plan_log_dir(fs, log_dir, options.recovery, options.reporter, options.jobs, planned.memory)
+        planned = look(planned.memory)
     again = planned.plan
     if not again.is_empty or again.stopped:
         raise LogmendError(f"{printable(log_dir)}: recovered, and a second look still finds work: {again.plan_id}")

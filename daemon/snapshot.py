@@ -56,7 +56,10 @@ class ScrubState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryProgress:
-    """A recovery that runs, or the last one that ran. Bytes are those to be scanned and those that were."""
+    """A recovery that runs, or the last one that ran. Bytes are those to be scanned and those that were.
+
+    Until all partitions are listed, `total_bytes` and `segments_remaining` are what is known so far.
+    """
 
     total_bytes: int
     done_bytes: int
@@ -68,6 +71,7 @@ class RecoveryProgress:
     finished_ms: int | None = None
     result: str = ""
     """In a few words, once it is finished."""
+    is_listed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

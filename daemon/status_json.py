@@ -161,7 +161,8 @@ def _of_recovery(dirs: Sequence[LogDirStatus]) -> Iterator[Verdict]:
     total = sum(each.recovery.total_bytes for each in running if each.recovery)
     done = sum(each.recovery.done_bytes for each in running if each.recovery)
     left = max((each.recovery.eta_seconds or 0 for each in running if each.recovery), default=0)
-    percent = f": {min(done * 100 // total, 100)} % read" if total else ""
+    is_listed = all(each.recovery.is_listed for each in running if each.recovery)
+    percent = f": {min(done * 100 // total, 100)} % read" if total and is_listed else ""
     rest = f", about {span(left)} left" if left else ""
     yield Verdict(
         Level.WORKING, f"{count(len(running), 'log directory', 'log directories')} in recovery{percent}{rest}"

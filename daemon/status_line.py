@@ -41,10 +41,10 @@ def _recovery(each: LogDirStatus, progress: RecoveryProgress | None) -> str:
     line = f"recovering {printable(each.path)}"
     if progress is None or not progress.total_bytes:
         return line
-    told = [
-        f"{short_size(progress.done_bytes)} of {short_size(progress.total_bytes)}",
-        f"{min(progress.done_bytes * 100 // progress.total_bytes, 100)} %",
-    ]
+    least = "" if progress.is_listed else "at least "
+    told = [f"{short_size(progress.done_bytes)} of {least}{short_size(progress.total_bytes)}"]
+    if progress.is_listed:
+        told.append(f"{min(progress.done_bytes * 100 // progress.total_bytes, 100)} %")
     if progress.bytes_per_second > 0:
         told.append(f"{short_size(int(progress.bytes_per_second))}/s")
     if progress.eta_seconds is not None:

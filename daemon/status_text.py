@@ -80,8 +80,12 @@ def _recovery(told: Document, now: int) -> str:
         result = printable(told["result"]) or "finished"
         return f"{result}, {span((now - told['finished_ms']) / 1000)} ago, {short_size(told['done_bytes'])} read"
     total, done = told["total_bytes"], told["done_bytes"]
-    parts = [f"{min(done * 100 // total, 100)} %"] if total else []
-    parts += [f"{short_size(done)} of {short_size(total)}", f"{short_size(int(told['bytes_per_second']))}/s"]
+    is_listed = told.get("is_listed", True)  # a service of an earlier version does not say
+    parts = [f"{min(done * 100 // total, 100)} %"] if total and is_listed else []
+    parts += [
+        f"{short_size(done)} of {'' if is_listed else 'at least '}{short_size(total)}",
+        f"{short_size(int(told['bytes_per_second']))}/s",
+    ]
     if told["eta_seconds"] is not None:
         parts.append(f"about {span(told['eta_seconds'])} left")
     parts.append(f"{grouped(told['partitions_done'])} of {count(told['partitions_total'], 'partition')}")

@@ -16,7 +16,10 @@ _SAMPLE_SECONDS: Final = 0.5
 
 
 class Meter:
-    """Bytes over time. Counts; knows rate and time left; not safe between threads by itself."""
+    """Bytes over time. Counts; knows rate and time left; not safe between threads by itself.
+
+    While partitions are `unlisted`, `total` is what is known so far, and no share and no time left is told of it.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -26,6 +29,7 @@ class Meter:
         """Begin a new phase of work: what it is, bytes to read, partitions to visit."""
         self.what, self.total, self.partitions = what, total_bytes, partitions
         self.done = self.partitions_done = self.findings = self.actions = 0
+        self.unlisted = self.segments = self.segments_done = 0
         self.current = ""
         self.began = self._clock()
         self._samples: deque[tuple[float, int]] = deque([(self.began, 0)])
@@ -40,6 +44,16 @@ class Meter:
         """Count bytes that will have to be read as well."""
         self.total += size
 
+    def expect_lists(self, partitions: int) -> None:
+        """Count partitions of which is not known yet how much is to be read."""
+        self.unlisted += partitions
+
+    def listed(self, size: int, segments: int) -> None:
+        """Count what is to be read of a partition."""
+        self.unlisted = max(self.unlisted - 1, 0)
+        self.total += size
+        self.segments += segments
+
     def add(self, size: int) -> None:
         """Count bytes that were read."""
         self.done += size
@@ -50,6 +64,11 @@ class Meter:
             self._samples.popleft()
 
     @property
+    def segments_left(self) -> int:
+        """Segments that are known to be left."""
+        return max(self.segments - self.segments_done, 0)
+
+    @property
     def rate(self) -> float:
         """Bytes a second over the last ten seconds; 0 while it cannot be known."""
         at, done = self._samples[0]
@@ -58,14 +77,14 @@ class Meter:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until all is read at this rate, None while nothing moves."""
+        """Seconds until all is read at this rate, None while nothing moves or not all is known."""
         rate = self.rate
-        return max(self.total - self.done, 0) / rate if rate > 0 and self.total else None
+        return max(self.total - self.done, 0) / rate if rate > 0 and self.total and not self.unlisted else None
 
     def line(self) -> str:
         """Return the state in one line."""
-        parts = [f"{short_size(self.done)} of {short_size(self.total)}"]
-        if self.total:
+        parts = [f"{short_size(self.done)} of {'at least ' if self.unlisted else ''}{short_size(self.total)}"]
+        if self.total and not self.unlisted:
             parts.append(f"{min(self.done * 100 // self.total, 100)} %")
         if self.rate > 0:
             parts.append(f"{short_size(int(self.rate))}/s")

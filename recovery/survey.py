@@ -7,7 +7,8 @@ plan does not depend on their number or order. Reads only.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePath
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from recovery.findings import Damage, Finding
 from recovery.inventory import resolve, take_inventory
 from recovery.log_dir import LogDirState, plan_log_dir_files, read_log_dir
-from recovery.memory import Memory
+from recovery.memory import Job, Memory
 from recovery.partition import Points, Survey
 from recovery.partition_plan import PlannedPartition, no_plan, plan_partition
 from recovery.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
@@ -28,17 +29,25 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
 _AHEAD: Final = 64
+"""Partitions whose scans may be waited for at a time."""
 _LOOKS: Final = 3
+LIST_ALL: Final = 1 << 62
+"""For `list_ahead`: all partitions are listed as soon as may be."""
 
 
 class Reporter(Protocol):
     """Whoever wants to follow the work. Calls may come from several threads; they must be quick."""
 
     def begin(self, what: str, total_bytes: int, partitions: int) -> None:
-        """Tell that `partitions` directories are worked on; more bytes to do may be added by further calls."""
+        """Tell that `partitions` directories are worked on; `listed` says of each of them how much more there is."""
+
+    def listed(self, partition: str, total_bytes: int, segments: int) -> None:
+        """Tell how much of a partition is to be read, before any of it is; again if its files went away meanwhile."""
 
     def scanned(self, partition: str, size: int) -> None:
         """Tell that `size` more bytes of a partition have been read and checked."""
+
+    def segment_done(self, partition: str) -> None: ...
 
     def partition_done(self, partition: str, findings: int) -> None: ...
 
@@ -52,7 +61,11 @@ class SilentReporter:
 
     def begin(self, what: str, total_bytes: int, partitions: int) -> None: ...
 
+    def listed(self, partition: str, total_bytes: int, segments: int) -> None: ...
+
     def scanned(self, partition: str, size: int) -> None: ...
+
+    def segment_done(self, partition: str) -> None: ...
 
     def partition_done(self, partition: str, findings: int) -> None: ...
 
@@ -102,18 +115,22 @@ def plan_log_dir(
     reporter: Reporter | None = None,
     jobs: int = 1,
     memory: Memory | None = None,
+    list_ahead: int = 1,
 ) -> Planned:
     """Survey the log directory and return the plan of its recovery. `jobs`: threads that scan, 1 or more.
 
-    With the `memory` of an earlier plan, segments that are as it left them are not read again.
+    With the `memory` of an earlier plan, segments that are as it left them are not read again. `list_ahead`: so many
+    partitions may be listed before they are scanned, which makes it known early how much there is. More than 1 only
+    where nobody changes the directory: a listing must not be older than it has to be beside a broker.
 
     Raises `ReadFault` only if the directory itself cannot be listed; any other fault becomes a finding.
     """
     reporter = reporter or SilentReporter()
     state = read_log_dir(fs, log_dir, options.user, metadata_dir=_path(options.metadata_dir))
-    planned = _plan_partitions(fs, state, options, reporter, jobs, memory)
+    scans = _Scans(reporter, jobs, list_ahead)
+    planned = _plan_partitions(fs, state, options, scans, memory)
     while state.takes_in(planned.plan):
-        planned = _plan_partitions(fs, state, options, reporter, jobs, memory)
+        planned = _plan_partitions(fs, state, options, scans, memory)
     reporter.end()
     return planned
 
@@ -123,16 +140,16 @@ def _path(text: str | None) -> PurePath | None:
 
 
 def _plan_partitions(
-    fs: ReadFs, state: LogDirState, options: PlanOptions, reporter: Reporter, jobs: int, memory: Memory | None
+    fs: ReadFs, state: LogDirState, options: PlanOptions, scans: _Scans, memory: Memory | None
 ) -> Planned:
-    log_dir = state.log_dir
+    log_dir, reporter = state.log_dir, scans.reporter
     chosen = [d for d in state.partitions if not options.topics or _is_wanted(d.partition.topic, options.topics)]
     reporter.begin(str(log_dir), 0, len(chosen))
     room = Room(ROOM)
     surveys = [Survey(fs, log_dir / d.name, d.name, state.points_of(d), options, room, memory) for d in chosen]
     planned = Planned(_empty_plan(log_dir, options), fs)
     plans = []
-    for first_look, seen in zip(surveys, _run(surveys, reporter, jobs), strict=True):
+    for first_look, seen in zip(surveys, scans.run(surveys), strict=True):
         survey, done, reports = _settled(first_look, *seen, reporter)
         plans.append(done.plan)
         for job in survey.jobs:
@@ -155,7 +172,7 @@ def plan_partition_dir(
     points = next((state.points_of(d) for d in state.partitions), Points(None, 0))
     reporter.begin(str(directory), 0, 1)
     survey = Survey(fs, directory, directory.name, points, options)
-    ((done, reports),) = _run([survey], reporter, jobs)
+    ((done, reports),) = _Scans(reporter, jobs, 1).run([survey])
     _, done, _ = _settled(survey, done, reports, reporter)
     reporter.partition_done(directory.name, len(done.plan.verdicts))
     reporter.end()
@@ -177,58 +194,75 @@ Reports = Mapping[int, SegmentReport]
 """By base offset."""
 
 
-def _run(surveys: Sequence[Survey], reporter: Reporter, jobs: int) -> Iterator[tuple[PlannedPartition, Reports]]:
-    """Yield the plan of each survey, in order; the scans of the next ones go on meanwhile."""
-    readers = _Readers()
-    if jobs <= 1 or not surveys:
-        for survey in surveys:
-            survey.prepare(readers.reader)
-            _announce(survey, reporter)
-            reports = {
-                j.files.base_offset: survey.run(j, readers.reader, _progress(survey, reporter)) for j in survey.jobs
-            }
-            yield _plan(survey, reports, readers.reader), reports
-        return
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (brings logging: 5 ms for whoever has no log)
-
-    with ThreadPoolExecutor(jobs, thread_name_prefix="scan") as pool:
-        ahead: list[tuple[Survey, dict[int, Future[SegmentReport]]]] = []
-        for survey in surveys:
-            survey.prepare(readers.reader)
-            _announce(survey, reporter)
-            ahead.append((survey, _submit(pool, survey, reporter, readers)))
-            if len(ahead) >= _AHEAD:
-                yield _collect(*ahead.pop(0), readers.reader)
-        for one in ahead:
-            yield _collect(*one, readers.reader)
+_Submitted = tuple[Survey, dict[int, "Future[SegmentReport]"]]
 
 
-def _announce(survey: Survey, reporter: Reporter) -> None:
-    if size := sum(job.files.log_stat.size for job in survey.jobs):
-        reporter.begin("", size, 0)
+class _Scans:
+    """How surveys are listed and scanned: by how many threads, and how many of them may be listed ahead."""
+
+    def __init__(self, reporter: Reporter, jobs: int, list_ahead: int) -> None:
+        self.reporter = reporter
+        self._jobs, self._list_ahead = jobs, list_ahead
+        self._readers = _Readers()
+
+    def run(self, surveys: Sequence[Survey]) -> Iterator[tuple[PlannedPartition, Reports]]:
+        """Yield the plan of each survey, in order; the scans of the next ones go on meanwhile."""
+        if self._jobs <= 1 or not surveys:
+            return self._one_by_one(surveys)
+        return self._side_by_side(surveys)
+
+    def _list(self, survey: Survey) -> None:
+        survey.prepare(self._readers.reader)
+        self.reporter.listed(survey.partition, sum(job.files.log_stat.size for job in survey.jobs), len(survey.jobs))
+
+    def _scan(self, survey: Survey, job: Job) -> SegmentReport:
+        report = survey.run(job, self._readers.reader, lambda size: self.reporter.scanned(survey.partition, size))
+        self.reporter.segment_done(survey.partition)
+        return report
+
+    def _one_by_one(self, surveys: Sequence[Survey]) -> Iterator[tuple[PlannedPartition, Reports]]:
+        waiting: deque[Survey] = deque()
+        for number, survey in enumerate(surveys, 1):
+            self._list(survey)
+            waiting.append(survey)
+            while waiting and (len(waiting) >= self._list_ahead or number == len(surveys)):
+                first = waiting.popleft()
+                reports = {job.files.base_offset: self._scan(first, job) for job in first.jobs}
+                yield _plan(first, reports, self._readers.reader), reports
+
+    def _side_by_side(self, surveys: Sequence[Survey]) -> Iterator[tuple[PlannedPartition, Reports]]:
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (brings logging: 5 ms where there is no log)
+
+        waiting: deque[Survey] = deque()
+        scanned: deque[_Submitted] = deque()
+        with ThreadPoolExecutor(self._jobs, thread_name_prefix="scan") as pool:
+            for number, survey in enumerate(surveys, 1):
+                self._list(survey)
+                waiting.append(survey)
+                is_last = number == len(surveys)
+                while waiting:
+                    if len(scanned) >= _AHEAD:
+                        if not (is_last or len(waiting) >= self._list_ahead or _is_scanned(scanned[0])):
+                            break
+                        yield self._collect(*scanned.popleft())
+                    scanned.append((waiting[0], self._submit(pool, waiting.popleft())))
+            while scanned:
+                yield self._collect(*scanned.popleft())
+
+    def _submit(self, pool: ThreadPoolExecutor, survey: Survey) -> dict[int, Future[SegmentReport]]:
+        # Largest first: a large one that begins last would be waited for alone.
+        ordered = sorted(survey.jobs, key=lambda job: -job.files.log_stat.size)
+        return {job.files.base_offset: pool.submit(self._scan, survey, job) for job in ordered}
+
+    def _collect(
+        self, survey: Survey, futures: Mapping[int, Future[SegmentReport]]
+    ) -> tuple[PlannedPartition, Reports]:
+        reports = {base: future.result() for base, future in sorted(futures.items())}
+        return _plan(survey, reports, self._readers.reader), reports
 
 
-def _progress(survey: Survey, reporter: Reporter) -> Callable[[int], None]:
-    return lambda size: reporter.scanned(survey.partition, size)
-
-
-def _submit(
-    pool: ThreadPoolExecutor, survey: Survey, reporter: Reporter, readers: _Readers
-) -> dict[int, Future[SegmentReport]]:
-    progress = _progress(survey, reporter)
-    # Largest first: a large one that begins last would be waited for alone.
-    ordered = sorted(survey.jobs, key=lambda job: -job.files.log_stat.size)
-    return {
-        job.files.base_offset: pool.submit(lambda job=job: survey.run(job, readers.reader, progress))  # type: ignore[misc]
-        for job in ordered
-    }
-
-
-def _collect(
-    survey: Survey, futures: Mapping[int, Future[SegmentReport]], reader: LogReader
-) -> tuple[PlannedPartition, Reports]:
-    reports = {base: future.result() for base, future in sorted(futures.items())}
-    return _plan(survey, reports, reader), reports
+def _is_scanned(one: _Submitted) -> bool:
+    return all(future.done() for future in one[1].values())
 
 
 def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartition:
@@ -253,7 +287,7 @@ def _settled(
         survey = Survey(
             survey.fs, survey.directory, survey.partition, survey.points, survey.options, survey.room, survey.memory
         )
-        ((done, reports),) = _run([survey], reporter, 1)
+        ((done, reports),) = _Scans(reporter, 1, 1).run([survey])
     moved = _moved(survey, done)
     if moved is not None:
         evidence = f"{moved.evidence}; so it went at each of {_LOOKS} looks: somebody changes this directory"

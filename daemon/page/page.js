@@ -150,11 +150,11 @@
     }
     recoveryFact(r) {
       if (r.finished_ms !== null) return this.fact("Last recovery", safe(r.result) || "finished", `${ago(r.finished_ms)}, ${bytes(r.done_bytes)} read`);
-      const percent = r.total_bytes ? Math.min(Math.floor((r.done_bytes * 100) / r.total_bytes), 100) : 0;
+      const percent = r.total_bytes && r.is_listed ? `${Math.min(Math.floor((r.done_bytes * 100) / r.total_bytes), 100)} %` : "running";
       const left = r.eta_seconds === null ? "" : `, about ${span(r.eta_seconds)} left`;
-      const more = `${bytes(r.done_bytes)} of ${bytes(r.total_bytes)} read, ${bytes(r.bytes_per_second)}/s; `
+      const more = `${bytes(r.done_bytes)} of ${r.is_listed ? "" : "at least "}${bytes(r.total_bytes)} read, ${bytes(r.bytes_per_second)}/s; `
         + `${grouped(r.partitions_done)} of ${count(r.partitions_total, "partition")} done, ${count(r.segments_remaining, "segment")} left`;
-      return this.fact("Recovery", `${percent} %${left}`, more, "", this.bar(r.done_bytes, r.total_bytes, "recovery", { wide: true }));
+      return this.fact("Recovery", `${percent}${left}`, more, "", this.bar(r.done_bytes, r.total_bytes, "recovery", { wide: true }));
     }
     scrubFact(s) {
       const read = Math.max(s.bytes_total - s.bytes_due, 0);

@@ -80,33 +80,53 @@ def test_a_name_from_the_disk_cannot_move_the_cursor() -> None:
 
 def test_events_are_lines_of_json_in_order() -> None:
     run = Run(Mode.NONE, jsonl=True)
-    run.reporter.begin("/data", 0, 1)
-    run.reporter.begin("", 10, 0)
+    run.reporter.begin("/data", 0, 2)
+    run.reporter.listed("orders-0", 10, 1)
+    run.reporter.listed("orders-1", 0, 0)
     run.scan(10, 1)
+    run.reporter.segment_done("orders-0")
     run.reporter.partition_done("orders-0", 2)
     run.reporter.applying(SetAside(PurePath("/data/orders-0/x.log"), "why"))
     run.reporter.end()
     events = [json.loads(line) for line in run.out.getvalue().splitlines()]
     assert [event["event"] for event in events] == [
         "scan_started",
+        "listing_finished",
         "partition_verified",
         "action_started",
         "scan_finished",
     ]
-    assert events[2]["action"]["kind"] == "set_aside"
-    assert events[3]["bytes"] == 10
+    assert (events[1]["total_bytes"], events[1]["segments"]) == (10, 1)
+    assert events[3]["action"]["kind"] == "set_aside"
+    assert events[4]["bytes"] == 10
+
+
+def test_no_share_and_no_time_left_is_told_before_all_is_listed() -> None:
+    run = Run(Mode.NONE)
+    run.reporter.begin("/data", 0, 2)
+    run.reporter.listed("orders-0", 100, 1)
+    run.scan(99, 1)
+    run.reporter.print_line()
+    run.reporter.listed("orders-1", 300, 1)
+    run.reporter.print_line()
+    before, after = run.err.getvalue().splitlines()
+    assert before == "logmend: /data: 99 B of at least 100 B, 99 B/s, 0 of 2 partitions, orders-0"
+    assert after == "logmend: /data: 99 B of 400 B, 24 %, 99 B/s, ETA 3 s, 0 of 2 partitions, orders-0"
 
 
 def test_log_directories_that_are_read_at_once_are_counted_together() -> None:
     run = Run(Mode.NONE)
-    run.reporter.begin("/a", 10, 1)
-    run.reporter.begin("/b", 30, 2)
+    run.reporter.begin("/a", 0, 1)
+    run.reporter.begin("/b", 0, 2)
     run.reporter.begin("/a", 0, 1)  # planned once more
+    for size in (10, 10, 20, 0):
+        run.reporter.listed("any-0", size, 1)
     run.scan(20, 1)
     run.reporter.print_line()
     run.reporter.end()
     run.reporter.end()
-    run.reporter.begin("/c", 5, 1)
+    run.reporter.begin("/c", 0, 1)
+    run.reporter.listed("any-0", 5, 1)
     run.reporter.print_line()
     first, second = run.err.getvalue().splitlines()
     assert first.startswith("logmend: /a, /b: 20 B of 40 B, 50 %")
@@ -116,7 +136,8 @@ def test_log_directories_that_are_read_at_once_are_counted_together() -> None:
 
 def test_sigusr1_prints_one_line_whatever_the_mode() -> None:
     run = Run(Mode.NONE)
-    run.reporter.begin("/data", 10, 1)
+    run.reporter.begin("/data", 0, 1)
+    run.reporter.listed("orders-0", 10, 1)
     with handled(stop=nothing, tell=run.reporter.print_line):
         os.kill(os.getpid(), signal.SIGUSR1)
     assert run.err.getvalue() == "logmend: /data: 0 B of 10 B, 0 %, 0 of 1 partition\n"
@@ -148,11 +169,12 @@ def test_a_supervisor_is_told_at_the_beginning_and_once_a_second_while_something
     told: list[str] = []
     run = Run(Mode.NONE)
     run.reporter = ProgressReporter(Console(run.out, run.err), Mode.NONE, run.clock, told.append)
-    run.reporter.begin("/data", 4096, 1)
+    run.reporter.begin("/data", 0, 1)
+    run.reporter.listed("orders-0", 4096, 1)
     for _ in range(4):
         run.scan(1024, 0.5)
     assert told == [
-        "/data: 0 B of 4.0 KiB, 0 %, 0 of 1 partition",
+        "/data: 0 B of at least 0 B, 0 of 1 partition",
         "/data: 2.0 KiB of 4.0 KiB, 50 %, 2.0 KiB/s, ETA 1 s, 0 of 1 partition, orders-0",
         "/data: 4.0 KiB of 4.0 KiB, 100 %, 2.0 KiB/s, ETA 0 s, 0 of 1 partition, orders-0",
     ]

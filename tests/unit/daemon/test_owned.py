@@ -19,7 +19,8 @@ from support.service_parts import MovedClock, Told
 from daemon.known_dirs import FILE_NAME
 from daemon.manager import LogManager
 from daemon.owned import Engine, NotServing, OwnSetup, OwnWorker
-from daemon.snapshot import DirState, LogDirStatus
+from daemon.snapshot import DirState, LogDirStatus, RecoveryProgress, ServiceStatus
+from daemon.status_json import broker_state
 from storage.errors import ExitStatus
 from storage.fs import Fs, OsFs, lock_log_dir
 from storage.units import TopicPartition
@@ -29,9 +30,9 @@ MARKER = ".kafka_cleanshutdown"
 TORN = batch_v2(0, 2) + batch_v2(2, 2)[:-5]
 
 
-def make(directory: Path, log: bytes, *, recovery_point: int = 0) -> Path:
+def make(directory: Path, log: bytes, *, recovery_point: int = 0, partition: str = "orders-0") -> Path:
     """Make a log directory with one partition as a crash leaves it; return its `.log`."""
-    path = make_log_dir(directory, log, recovery_point=recovery_point)
+    path = make_log_dir(directory, log, recovery_point=recovery_point, partition=partition)
     (path.parent / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
     return path
 
@@ -246,6 +247,37 @@ def test_a_recovery_is_cut_short_by_the_end_and_the_next_start_begins_it_anew(tm
     assert log.stat().st_size == len(TORN)
     with Own(tmp_path / "a") as own:
         assert own.states == [DirState.SERVING]
+
+
+def test_while_a_recovery_runs_it_tells_how_many_logs_and_segments_are_left(tmp_path: Path) -> None:
+    for topic, segments in (("a", 1), ("b", 3)):
+        first = make(tmp_path / "a", batch_v2(0, 2), partition=f"{topic}-0")
+        for base in range(2, 2 * segments, 2):
+            first.with_name(f"{base:020}.log").write_bytes(batch_v2(base, 2))
+    (tmp_path / "a" / RECOVERY_POINTS).unlink()
+    seen: list[RecoveryProgress] = []
+    told: list[Any] = []
+
+    class Looking(OsFs):
+        def open_read(self, path: PurePath) -> Any:
+            progress = own.status().recovery
+            if path.suffix == ".log" and progress is not None and len(seen) < 4:
+                seen.append(progress)
+                told.append(broker_state(ServiceStatus("", "", 1, 0, 0, False, False, own.worker.status())))
+            return super().open_read(path)
+
+    own = Own(tmp_path / "a", fs=Looking())
+    with own:
+        assert [each.segments_remaining for each in seen] == [4, 3, 2, 1]
+        assert [each.partitions_total - each.partitions_done for each in seen] == [2, 1, 1, 1]
+        assert {each.is_listed for each in seen} == {True}
+        assert told[1] == {
+            "brokerState": 2,
+            "recoveryState": {"remainingLogsToRecover": 1, "remainingSegmentsToRecover": 3},
+        }
+        done = own.status().recovery
+        assert done is not None
+        assert (done.segments_remaining, done.partitions_done, done.partitions_total) == (0, 2, 2)
 
 
 class Listener:

@@ -47,3 +47,16 @@ def test_without_movement_there_is_no_time_left_to_tell() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59, "59 s"), (65, "1 min 05 s"), (7800, "2 h 10 min")])
 def test_durations_are_short(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_segments_are_counted_down_and_never_below_none() -> None:
+    meter = Meter(Clock())
+    meter.start("/data", 0, 2)
+    meter.expect_lists(2)
+    meter.listed(10, 3)
+    meter.segments_done += 2
+    assert (meter.segments_left, meter.unlisted) == (1, 1)
+    meter.listed(0, 0)
+    meter.listed(0, 0)
+    meter.segments_done += 2
+    assert (meter.segments_left, meter.unlisted) == (0, 0)
