@@ -167,7 +167,9 @@ class Machine:
         self.promises.flushed = max(self.promises.flushed, self.manager.log(P0).recovery_point)
 
     def retain(self) -> None:
-        self.promises.begin(self.manager.log(P0).segments.active.base_offset)
+        log = self.manager.log(P0)
+        # The first two records are the old ones: if no other is there, the active segment goes as well.
+        self.promises.begin(log.log_end if log.log_end <= 2 else log.segments.active.base_offset)
         assert self.manager.retain(LATER) == []
 
     def compact(self) -> None:

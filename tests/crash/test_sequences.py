@@ -124,6 +124,7 @@ FOUND = [
     ("append", "delete_records", "delete_records", "delete_records", "delete_records"),
     ("append", "flush", "roll", "truncate", "flush_closed", "append", "flush"),
     ("append", "truncate", "roll"),
+    ("truncate", "truncate", "retain"),
     ("retain", "delete_records"),
     ("restart", "truncate"),
 ]
