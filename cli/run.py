@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place.add_argument("--state-dir", metavar="DIR", help="ledger, status and stored plans")
     place.add_argument(
         "--listen", action="append", metavar="PLACE",
-        help='where status, metrics and the page are served: "unix", unix:/path, 127.0.0.1:PORT; "none": nowhere',
+        help='serve status, metrics and the page at "unix", unix:/path, or 127.0.0.1:PORT besides; "none": nowhere',
     )  # fmt: skip
     add_files(parser)
     output = parser.add_argument_group("output")

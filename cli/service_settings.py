@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from cli.settings import PREFIX, Settings, load_settings, own_file
 from cli.targets import absolute
-from daemon.config import DirConfig, ServiceConfig, parse_service
+from daemon.config import UNIX, DirConfig, ServiceConfig, parse_service
 from daemon.snapshot import Mode
 from storage.errors import ConfigInvalid
 
@@ -42,7 +42,7 @@ def read_service(flags: Mapping[str, object], environment: Mapping[str, str]) ->
     elif not config.log_dirs:
         config = replace(config, log_dirs=_dirs(settings.log_dirs, ()))
     if listen := _strings(flags.get("listen")):
-        config = replace(config, http=replace(config.http, listen=() if listen == ("none",) else listen))
+        config = replace(config, http=replace(config.http, listen=_places(listen)))
     for name, value in (("format", flags.get("log_format")), ("level", flags.get("log_level"))):
         if isinstance(value, str):
             config = replace(config, log=replace(config.log, **{name: value}))
@@ -52,6 +52,14 @@ def read_service(flags: Mapping[str, object], environment: Mapping[str, str]) ->
         segment_index_bytes=settings.segment_index_bytes,
     )
     return Read(replace(config, scrub=scrub, guard=replace(config.guard, scrub=scrub)), settings, path)
+
+
+def _places(named: tuple[str, ...]) -> tuple[str, ...]:
+    """Return where to listen: a port comes beside the Unix socket, without which `status` and `scrub` find nobody."""
+    if named == ("none",):
+        return ()
+    has_socket = any(place == UNIX or place.startswith("unix:") for place in named)
+    return named if has_socket else (UNIX, *named)
 
 
 def _strings(raw: object) -> tuple[str, ...]:

@@ -285,3 +285,14 @@ def _status_when(asking: list[Any], wanted: Callable[[dict[str, Any]], bool]) ->
         if done.stdout and wanted(told := json.loads(done.stdout)):
             return dict(told)
     raise AssertionError("it never said so")
+
+
+def test_a_port_comes_beside_the_socket_so_that_status_finds_the_service(tmp_path: Path) -> None:
+    make_log_dir(tmp_path / "data", sound_log(), recovery_point=6)
+    state = tmp_path / "state"
+    words = ["run", "--log-dir", tmp_path / "data", "--state-dir", state, "--listen", "127.0.0.1:0"]
+    with start(*words, stdout=subprocess.DEVNULL) as service:
+        told = _status_when(["status", "--json", "--state-dir", state], lambda told: told["is_answering"])
+        assert told["pid"] == service.pid
+        service.terminate()
+        assert service.wait(30) == 0
