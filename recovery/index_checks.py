@@ -13,6 +13,7 @@ from recovery.findings import Damage, Finding
 from storage.errors import FileVanished
 from storage.fs import FileStat, ReadFs
 from storage.indexes import OFFSET_ENTRY, TIME_ENTRY, IndexFaultKind, OffsetIndexCheck, TimeIndexCheck
+from storage.layout import Layout
 from storage.log_reader import is_zero
 from storage.units import Offset
 
@@ -88,77 +89,91 @@ def _read(fs: ReadFs, path: PurePath, position: int, size: int) -> bytes:
 # ---- shape
 
 
-def check_index_shapes(
-    fs: ReadFs, files: SegmentFiles, options: ScanOptions, *, active: bool
-) -> tuple[list[Finding], int, int]:
-    """Look at the ends of both indexes; return findings, and a position and lowest offset from which to walk the log.
+class IndexTails(NamedTuple):
+    """The last two entries of each index, or fewer; empty where there is none or its size says enough."""
 
-    Constant time. The place is that of the last index entry where it can be believed, else the beginning.
+    offset: bytes = b""
+    time: bytes = b""
+
+
+def tail_size(stat: FileStat | None, width: int) -> int:
+    """Return how many bytes at the end of an index its shape is told by; 0 where the size alone tells."""
+    return 0 if stat is None or stat.size % width else min(stat.size, 2 * width)
+
+
+def check_index_shapes(
+    files: SegmentFiles, tails: IndexTails, options: ScanOptions, *, active: bool
+) -> tuple[list[Finding], int]:
+    """Look at the ends of both indexes; return findings, and a position from which to walk the log.
+
+    That is the one of the last index entry where it can be believed, else 0.
     """
     found: list[Finding] = []
-    start, floor = _offset_shape(fs, files, options, found, active=active)
-    _time_shape(fs, files, found, active=active)
-    return found, start, floor
+    start = _offset_shape(files, tails.offset, options, found, active=active)
+    _time_shape(files, tails.time, found, active=active)
+    return found, start
 
 
-def _offset_shape(
-    fs: ReadFs, files: SegmentFiles, options: ScanOptions, found: list[Finding], *, active: bool
-) -> tuple[int, int]:
-    beginning = (0, files.base_offset)
-    path, stat, width = files.index, files.index_stat, OFFSET_ENTRY.size
+def _offset_shape(files: SegmentFiles, tail: bytes, options: ScanOptions, found: list[Finding], *, active: bool) -> int:
+    stat, width = files.index_stat, OFFSET_ENTRY.size
     if stat is None:
-        found.append(Finding(OFFSET_KINDS.missing, path, "the file is not there"))
-        return beginning
+        found.append(Finding(OFFSET_KINDS.missing, files.index, "the file is not there"))
+        return 0
     if stat.size % width:
-        found.append(Finding(OFFSET_KINDS.misordered, path, f"{stat.size} bytes are no multiple of {width}"))
-        return beginning
+        evidence = f"{stat.size} bytes are no multiple of {width}"
+        found.append(Finding(OFFSET_KINDS.misordered, files.index, evidence))
+        return 0
     if stat.size == 0:
         if files.log_stat.size > _SHORT_BYTES + options.index_interval_bytes:
-            found.append(Finding(OFFSET_KINDS.short, path, f"empty beside {files.log_stat.size} bytes of log"))
-        return beginning
-    tail = _read(fs, path, max(stat.size - 2 * width, 0), 2 * width)
-    entries = list(OFFSET_ENTRY.iter_unpack(tail[: len(tail) // width * width]))
-    relative, position = entries[-1]
+            evidence = f"empty beside {files.log_stat.size} bytes of log"
+            found.append(Finding(OFFSET_KINDS.short, files.index, evidence))
+        return 0
+    last = stat.size - width
+    relative, position = OFFSET_ENTRY.unpack_from(tail, len(tail) - width)
     if (relative, position) == (0, 0):
         kind = OFFSET_KINDS.preallocated if active else OFFSET_KINDS.padded
-        found.append(Finding(kind, path, "zero bytes behind the last entry", position=stat.size - width))
-        return beginning
-    if relative < 0 or position <= 0 or (len(entries) == 2 and not _rises(entries[0], entries[1])):
-        found.append(Finding(OFFSET_KINDS.misordered, path, "the last entry does not rise", position=stat.size - width))
-        return beginning
+        found.append(Finding(kind, files.index, "zero bytes behind the last entry", position=last))
+        return 0
+    if relative < 0 or position <= 0 or not _rises(OFFSET_ENTRY, tail, relative, position):
+        found.append(Finding(OFFSET_KINDS.misordered, files.index, "the last entry does not rise", position=last))
+        return 0
     if position >= files.log_stat.size:
         evidence = f"the last entry points to {position}, the log has {files.log_stat.size} bytes"
-        found.append(Finding(OFFSET_KINDS.past_end, path, evidence, position=stat.size - width))
-        return beginning
+        found.append(Finding(OFFSET_KINDS.past_end, files.index, evidence, position=last))
+        return 0
     if files.log_stat.size - position > _SHORT_BYTES + options.index_interval_bytes:
         evidence = f"the last entry points to {position}, the log has {files.log_stat.size} bytes"
-        found.append(Finding(OFFSET_KINDS.short, path, evidence))
-    return position, files.base_offset
+        found.append(Finding(OFFSET_KINDS.short, files.index, evidence))
+    return int(position)
 
 
-def _rises(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    return all(a < b for a, b in zip(before, after, strict=True))
+def _rises(entry: Layout, tail: bytes, first: int, second: int) -> bool:
+    """Tell whether the last entry, which is `first` and `second`, lies above the one before it, if there is one."""
+    if len(tail) == entry.size:
+        return True
+    before_first, before_second = entry.unpack_from(tail)
+    return bool(before_first < first and before_second < second)
 
 
-def _time_shape(fs: ReadFs, files: SegmentFiles, found: list[Finding], *, active: bool) -> None:
-    path, stat, width = files.time_index, files.time_index_stat, TIME_ENTRY.size
+def _time_shape(files: SegmentFiles, tail: bytes, found: list[Finding], *, active: bool) -> None:
+    stat, width = files.time_index_stat, TIME_ENTRY.size
     if stat is None:
-        found.append(Finding(TIME_KINDS.missing, path, "the file is not there"))
+        found.append(Finding(TIME_KINDS.missing, files.time_index, "the file is not there"))
         return
     if stat.size % width:
-        found.append(Finding(TIME_KINDS.misordered, path, f"{stat.size} bytes are no multiple of {width}"))
+        evidence = f"{stat.size} bytes are no multiple of {width}"
+        found.append(Finding(TIME_KINDS.misordered, files.time_index, evidence))
         return
     if stat.size == 0:
         return
-    tail = _read(fs, path, max(stat.size - 2 * width, 0), 2 * width)
-    entries = list(TIME_ENTRY.iter_unpack(tail[: len(tail) // width * width]))
-    timestamp, relative = entries[-1]
+    last = stat.size - width
+    timestamp, relative = TIME_ENTRY.unpack_from(tail, len(tail) - width)
     if (timestamp, relative) == (0, 0):
         kind = TIME_KINDS.preallocated if active else TIME_KINDS.padded
         evidence = "zero bytes behind the last entry: a broker takes the largest timestamp for 0, and retention deletes"
-        found.append(Finding(kind, path, evidence, position=stat.size - width))
-    elif timestamp < 0 or relative < 0 or (len(entries) == 2 and not _rises(entries[0], entries[1])):
-        found.append(Finding(TIME_KINDS.misordered, path, "the last entry does not rise", position=stat.size - width))
+        found.append(Finding(kind, files.time_index, evidence, position=last))
+    elif timestamp < 0 or relative < 0 or not _rises(TIME_ENTRY, tail, timestamp, relative):
+        found.append(Finding(TIME_KINDS.misordered, files.time_index, "the last entry does not rise", position=last))
 
 
 # ---- against batches as they stream by

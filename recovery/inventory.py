@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from recovery.findings import Damage, Finding
 from recovery.plan import Rename, SetAside
-from recovery.verify import SegmentFiles
+from recovery.segment_files import SegmentFiles
 from storage.fs import FileKind, FileStat, ReadFs
 from storage.names import SEGMENT_ROLES, FileName, FileRole, FileState, offset_digits, parse_file_name
 from storage.units import Offset
@@ -214,15 +214,13 @@ def _file(inventory: Inventory, name: str, now: str) -> FileName | None:
 
 
 def _segment(inventory: Inventory, live: Mapping[str, str], base: Offset) -> SegmentFiles:
-    paths, stats = [], []
-    digits = offset_digits(base)
+    digits, entries = offset_digits(base), inventory.entries
+    names, stats = [], []
     for suffix in _SUFFIXES:
         name = digits + suffix
         now = live.get(name)
-        paths.append(inventory.directory / (now or name))
-        stats.append(None if now is None else inventory.entries[now].stat)
+        names.append(now or name)
+        stats.append(None if now is None else entries[now].stat)
     log_stat = stats[0]
     assert log_stat is not None
-    return SegmentFiles(
-        base, paths[0], log_stat, paths[1], stats[1], paths[2], stats[2], paths[3], stats[3]
-    )  # fmt: skip
+    return SegmentFiles.listed(base, inventory.directory, names, log_stat, stats[1:])

@@ -17,6 +17,7 @@ from recovery.index_checks import load_checked
 from recovery.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
 from recovery.memory import Job, Memory
 from recovery.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlanOptions
+from recovery.quick_look import check_segments
 from recovery.verify import (
     ROOM,
     Depth,
@@ -24,7 +25,6 @@ from recovery.verify import (
     Room,
     ScanOptions,
     SegmentReport,
-    check_segment,
     scan_segment,
 )
 from storage.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
@@ -113,10 +113,10 @@ class Survey:
         wanted = set(range(self.scope, len(segments)))
         self.epochs = self._read_epochs()
         scan_options = self.scan_options
-        for number, files in enumerate(segments[: self.scope]):
-            next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
-            report = check_segment(self.fs, files, next_base, scan_options, reader)
-            self.shallow[files.base_offset] = report
+        next_base = segments[self.scope].base_offset if self.scope < len(segments) else None
+        reports = check_segments(self.fs, segments[: self.scope], next_base, scan_options, reader)
+        for number, report in enumerate(reports):
+            self.shallow[report.base_offset] = report
             # Also where the whole of it is read next, maybe without an error: a disk that failed once is not believed.
             self.findings += [f for f in report.findings if f.kind in (Damage.READ_ERROR, Damage.VANISHED)]
             if self._needs_scan(report):

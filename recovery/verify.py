@@ -1,7 +1,7 @@
 """Reads segments and says what is wrong with them; changes nothing and decides nothing.
 
 `scan_segment` reads a whole `.log` once and checks everything that can be derived from it against the files beside it.
-`check_segment` looks at a few places only, in constant time, which is all that Kafka's flushed segments get by default.
+`recovery.quick_look` looks at a few places only, which is all that Kafka's flushed segments get by default.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from recovery.index_checks import (
     IndexChecks,
     IndexFiles,
     check_against_batches,
-    check_index_shapes,
     compare_with_canonical,
     finish_against_batches,
 )
+from recovery.segment_files import SegmentFiles
 from storage.errors import FileVanished, ReadFault
 from storage.fold import ProducerEvents, SegmentFold
-from storage.fs import FileStat, ReadFile, ReadFs
+from storage.fs import ReadFile, ReadFs
 from storage.log_reader import LogReader, LogScan, find_sound_batch, is_zero
 from storage.rows import BatchRows, Stop
 
 if TYPE_CHECKING:
     from recovery.records import RecordsCheck
 
-_SHALLOW_BYTES: Final = 1 << 20
+__all__ = ["SegmentFiles"]  # to be had from here as well
 _FUTURE_MS: Final = 24 * 3600 * 1000
 _KNOWN_CODECS: Final = 0b11111
 ROOM: Final = 64 << 20
@@ -49,21 +49,6 @@ class Depth(Enum):
     QUICK = "quick"  # names, sizes, index shape, first and last batch
     FULL = "full"  # every batch, every index entry
     RECORDS = "records"  # and every record, decompressed
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentFiles:
-    """The files of one base offset as they were listed; `path` may still carry a `.swap` suffix."""
-
-    base_offset: int
-    log: PurePath
-    log_stat: FileStat
-    index: PurePath
-    index_stat: FileStat | None
-    time_index: PurePath
-    time_index_stat: FileStat | None
-    txn_index: PurePath
-    txn_index_stat: FileStat | None
 
 
 class LogDamage(NamedTuple):
@@ -332,13 +317,13 @@ def find_damage(file: ReadFile, files: SegmentFiles, scan: LogScan, known: Damag
     position = scan.valid_size
     zeroes = is_zero(file, position, size)
     sound = None if zeroes else find_sound_batch(file, size, position + 1, scan.next_offset)
-    kind = known or _kind_of(scan.stop, zeroes=zeroes)
+    kind = known or kind_of(scan.stop, zeroes=zeroes)
     if sound is None and kind in (Damage.BATCH_SIZE, Damage.BATCH_MAGIC):
         kind = Damage.GARBAGE_TAIL
     return LogDamage(kind, position, scan.next_offset, size - position, zeroes, sound)
 
 
-def _kind_of(stop: Stop, *, zeroes: bool) -> Damage:
+def kind_of(stop: Stop, *, zeroes: bool) -> Damage:
     if zeroes:
         return Damage.ZERO_TAIL
     return {
@@ -433,57 +418,7 @@ def fold_index(fs: ReadFs, files: SegmentFiles, options: ScanOptions, reader: Lo
 def check_segment(
     fs: ReadFs, files: SegmentFiles, next_base: int | None, options: ScanOptions, reader: LogReader
 ) -> SegmentReport:
-    """Look at the shape of a segment without reading it all.
+    """Look at the shape of one segment without reading it all, as `recovery.quick_look.check_segments` does."""
+    from recovery.quick_look import check_segments  # noqa: PLC0415 (it stands on this module)
 
-    Checks the first batch, the batches from the last index entry on (at most 1 MiB of them), and the first and last
-    entries of the indexes: a padded or rotten end of an index shows in constant time. `next_base` is the base offset of
-    the next segment, None for the last. `next_offset` and `valid_size` of the report are what the segment claims.
-    """
-    report = SegmentReport(
-        files, Depth.QUICK, files.log_stat.size, files.base_offset if next_base is None else next_base
-    )
-    try:
-        _check(fs, files, next_base, options, reader, report)
-    except FileVanished as fault:
-        report.findings.append(Finding(Damage.VANISHED, fault.path, str(fault)))
-    except ReadFault as fault:
-        report.findings.append(Finding(Damage.READ_ERROR, fault.path, str(fault)))
-    return report
-
-
-def _check(
-    fs: ReadFs,
-    files: SegmentFiles,
-    next_base: int | None,
-    options: ScanOptions,
-    reader: LogReader,
-    report: SegmentReport,
-) -> None:
-    shapes, start, floor = check_index_shapes(fs, files, options, active=next_base is None)
-    report.findings += shapes
-    size = files.log_stat.size
-    if size == 0:
-        return
-    last: list[int] = []
-
-    def on_rows(rows: BatchRows, count: int, _: memoryview, __: int) -> None:
-        last[:] = [rows.last_offset[count - 1], rows.max_timestamp[count - 1], rows.magic[count - 1]]
-
-    with fs.open_read(files.log) as file:
-        if size - start > _SHALLOW_BYTES:
-            # Too much to read for a quick look; the first batch alone must do.
-            size = min(size, _SHALLOW_BYTES)
-            scan = reader.scan(file, files.log, size, files.base_offset, on_rows)
-            whole = scan.stop in (Stop.END, Stop.NEED_MORE)
-        else:
-            scan = reader.scan(file, files.log, size, floor, on_rows, start=start)
-            whole = scan.valid_size == size
-            if last:
-                report.next_offset = last[0] + 1
-                report.magics = 1 << last[2]
-        if not whole:
-            # Something is wrong; where exactly, and what lies behind it, a full scan will say.
-            kind = _kind_of(scan.stop, zeroes=False)
-            report.damage = LogDamage(
-                kind, scan.valid_size, scan.next_offset, size - scan.valid_size, zeroes=False, sound_at=None
-            )
+    return check_segments(fs, [files], next_base, options, reader)[0]

@@ -19,12 +19,19 @@ import stat as stat_bits
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from enum import Enum
 from pathlib import PurePath
-from typing import Final, NamedTuple, Protocol, Self, TypeAlias, cast
+from typing import Final, Protocol, Self, TypeAlias, cast
 
 from storage.errors import DiskFull, EnvironmentFault, FileVanished, LogDirInUse, ReadFault, WriteFault, printable
+from storage.file_stat import FileKind, FileStat
 
+try:
+    from storage import _disk
+except ImportError:  # it may not have been built
+    _disk = None  # type: ignore[assignment]
+
+__all__ = ["FileKind", "FileStat"]  # to be had from here as well
+_SCANDIR: Final = os.scandir  # whoever puts another in its place shows another disk
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _GONE: Final = (errno.ENOENT, errno.ESTALE)
 _LOCK_NAME: Final = ".lock"
@@ -35,36 +42,8 @@ _FLOCK: Final = struct.Struct("@hhqqi0q")  # flock of fcntl(2): type, whence, st
 _Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
 
 
-class FileKind(Enum):
-    """What a directory entry is, without following links."""
-
-    FILE = "file"
-    DIRECTORY = "directory"
-    SYMLINK = "symbolic link"
-    OTHER = "special file"
-
-
-_KINDS: Final = {
-    stat_bits.S_IFREG: FileKind.FILE,
-    stat_bits.S_IFDIR: FileKind.DIRECTORY,
-    stat_bits.S_IFLNK: FileKind.SYMLINK,
-}
-
-
-class FileStat(NamedTuple):
-    """One entry as `lstat` saw it: bytes, nanoseconds since 1970, permission bits, numeric owner."""
-
-    kind: FileKind
-    size: int
-    mtime_ns: int
-    inode: int
-    device: int
-    mode: int
-    uid: int
-    gid: int
-    links: int
-    allocated: int
-    """Bytes of disk behind the file; less than `size` where it is sparse."""
+_ALL_KINDS: Final = (FileKind.FILE, FileKind.DIRECTORY, FileKind.SYMLINK, FileKind.OTHER)
+_KINDS: Final = dict(zip((stat_bits.S_IFREG, stat_bits.S_IFDIR, stat_bits.S_IFLNK), _ALL_KINDS, strict=False))
 
 
 class _Closing(Protocol):
@@ -199,6 +178,10 @@ def _raising(fault: _Fault, operation: str, path: PurePath) -> Iterator[None]:
         raise fault(operation, path, error) from error
 
 
+def _has_kernel() -> bool:
+    return _disk is not None and os.scandir is _SCANDIR
+
+
 def _refusal(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
@@ -330,11 +313,18 @@ class OsFs:
 
     def entries(self, directory: PurePath) -> dict[str, FileStat]:
         found: dict[str, FileStat] = {}
-        with _raising(read_fault, "listing", directory), os.scandir(directory) as listing:
-            for entry in listing:
-                with contextlib.suppress(FileNotFoundError):
-                    found[entry.name] = _file_stat(entry.stat(follow_symlinks=False))
+        with _raising(read_fault, "listing", directory):
+            if _has_kernel():
+                return dict(sorted(_disk.entries(directory, FileStat, _ALL_KINDS)))
+            with os.scandir(directory) as listing:
+                for entry in listing:
+                    with contextlib.suppress(FileNotFoundError):
+                        found[entry.name] = _file_stat(entry.stat(follow_symlinks=False))
         return dict(sorted(found.items()))
+
+    def read_parts(self, directory: PurePath, wanted: tuple[tuple[str, int, int], ...]) -> list[bytes | int] | None:
+        """Do what `storage.parts.read_parts` says in one call, with numbers for faults; None where that cannot be."""
+        return _disk.parts(directory, wanted) if type(self) is OsFs and _has_kernel() else None
 
     def stat(self, path: PurePath) -> FileStat:
         with _raising(read_fault, "looking at it", path):
@@ -408,6 +398,7 @@ class ReadOnlyFs:
     def __init__(self, inner: ReadFs) -> None:
         self.entries, self.stat = inner.entries, inner.stat
         self.open_read, self.free_bytes = inner.open_read, inner.free_bytes
+        self.read_parts = getattr(inner, "read_parts", lambda *_: None)
 
 
 # Closing any descriptor of a file drops every POSIX lock that the process has on it. So whoever in this process opens a

@@ -73,6 +73,17 @@ class LogReader:
         step = _RowsStep(self._rows, on_rows, scan_batches)
         return _Walk(self._buffer, step, file, path, size).run(start, next_offset)
 
+    def ends_of(self, data: bytes, position: int, next_offset: int) -> tuple[int, int] | None:
+        """Return last offset and magic of the last batch of bytes that are nothing but sound batches, else None.
+
+        `position` is theirs in the file; `next_offset` the lowest offset that the first batch may have.
+        """
+        rows = self._rows
+        scanned = scan_batches(memoryview(data), rows, position=position, next_offset=next_offset)
+        if scanned.stop is not Stop.END or scanned.size != len(data) or not scanned.count:
+            return None
+        return rows.last_offset[scanned.count - 1], rows.magic[scanned.count - 1]
+
     def fold(
         self, file: ReadFile, path: PurePath, size: int, next_offset: int, fold: SegmentFold, on_folded: OnFolded
     ) -> LogScan:

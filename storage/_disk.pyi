@@ -1,0 +1,10 @@
+from pathlib import PurePath
+from typing import TypeVar
+
+_Stat = TypeVar("_Stat")
+_Kind = TypeVar("_Kind")
+
+def entries(
+    path: PurePath, stat: type[_Stat], kinds: tuple[_Kind, _Kind, _Kind, _Kind], /
+) -> list[tuple[str, _Stat]]: ...
+def parts(directory: PurePath, wanted: tuple[tuple[str, int, int], ...], /) -> list[bytes | int]: ...
