@@ -101,7 +101,7 @@ def _ensure_named(fs: ReadFs, kept: Sequence[Kept], places: Sequence[PurePath]) 
         is_named = directory in places or directory.parent in places
         if not is_named or fs.stat(directory).kind is not FileKind.DIRECTORY:
             raise ConfigInvalid(
-                f"{printable(one.path)} speaks of {printable(directory)}, which lies in no log directory that was named: "
+                f"{printable(one.path)} speaks of {printable(directory)}, in no log directory that was named: "
                 "name it as well"
             )
 
