@@ -11,6 +11,8 @@ from cli.targets import absolute
 from storage.errors import ConfigInvalid, printable
 
 if TYPE_CHECKING:
+    from pathlib import PurePath
+
     from recovery.plan import PlanOptions
 
 
@@ -59,6 +61,14 @@ def require_paths(settings: Settings) -> tuple[str, ...]:
     if not settings.log_dirs:
         raise ConfigInvalid("no log directory: name one, or give --server-properties FILE, or set log_dirs")
     return settings.log_dirs
+
+
+def places_of(settings: Settings) -> list[PurePath]:
+    """Return the log directories, and the directory for copies, in which to look for what was kept."""
+    named = [*settings.log_dirs, *([settings.quarantine] if settings.quarantine else [])]
+    if not named:
+        raise ConfigInvalid("no log directory: name one, or give --server-properties FILE, or set log_dirs")
+    return list(dict.fromkeys(absolute(name) for name in named))
 
 
 def options_of(

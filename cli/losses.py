@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from cli.arguments import add_files, add_output, settings_of
+from cli.arguments import add_files, add_output, places_of, settings_of
 from cli.console import Console
 from cli.heal import add_sources, sources_of
 from cli.record_text import Encoding, to_document
-from cli.targets import absolute
 from cli.version import version
 from recovery.loss_account import Loss, account, batches_in, is_loss, place_of
 from recovery.plan import to_plain
@@ -38,10 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Tell every loss, the oldest first; 1 if there is any."""
     settings = settings_of(arguments, environment)
-    named = [*settings.log_dirs, *([settings.quarantine] if settings.quarantine else [])]
-    if not named:
-        raise ConfigInvalid("no log directory: name one, or give --server-properties FILE, or set log_dirs")
-    places = list(dict.fromkeys(absolute(name) for name in named))
+    places = places_of(settings)
     fs = ReadOnlyFs(OsFs())
     kept, bad = find_kept(fs, places)
     for unreadable in bad:

@@ -11,9 +11,9 @@ from pathlib import PurePath
 from types import ModuleType
 from typing import Any, Final
 
-from cli.arguments import add_files, add_output, settings_of
+from cli.arguments import add_files, add_output, places_of, settings_of
 from cli.console import Console
-from cli.targets import absolute, find_target
+from cli.targets import find_target
 from cli.version import version
 from recovery.manifest import Item
 from recovery.plan import to_plain
@@ -62,10 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Do the step that was asked for."""
     settings = settings_of(arguments, environment)
-    named = [*settings.log_dirs, *([settings.quarantine] if settings.quarantine else [])]
-    if not named:
-        raise ConfigInvalid("no log directory: name one, or give --server-properties FILE, or set log_dirs")
-    places = list(dict.fromkeys(absolute(name) for name in named))
+    places = places_of(settings)
     fs = ReadOnlyFs(OsFs())
     kept, bad = find_kept(fs, places)
     orphans = find_orphans(fs, places, kept) if arguments.step == "list" else []
