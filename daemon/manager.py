@@ -229,6 +229,7 @@ class LogManager:
             ratio = self.cleaner.due_ratio(log_dir, partition, now_ms)
             if ratio is not None:
                 due.append((ratio, log_dir, partition))
+            self.options.cleaner_throttle(0)  # with many partitions this takes long as well
 
         failed = self._each(judge)
         ordered = [(d, p) for _, d, p in sorted(due, key=lambda entry: -entry[0])]
@@ -255,10 +256,13 @@ class LogManager:
         work: Callable[[LogDir, Partition], object],
         among: Iterable[tuple[LogDir, Partition]] | None = None,
     ) -> list[LogmendError]:
-        """Do `work` to each open partition; one that fails does not stop the others."""
+        """Do `work` to each open partition; one that fails does not stop the others.
+
+        Those that `work` lets others close meanwhile are left out.
+        """
         failed: list[LogmendError] = []
         for log_dir, partition in list(self.partitions() if among is None else among):
-            if log_dir.offline is None:
+            if log_dir.offline is None and log_dir.partitions.get(partition.name) is partition:
                 try:
                     with self.fenced(log_dir):
                         work(log_dir, partition)

@@ -2,7 +2,7 @@
 
 Its thread drives the schedules of one `LogManager` over all of them. Whoever serves clients is a `Listener`: it is
 started once the logs are open and stopped, drained, before they are closed. A listener's threads reach the manager by
-`OwnWorker.run` alone, which keeps the thread rule of the manager.
+`OwnWorker.run` alone, which keeps the thread rule of the manager; a compaction lets them in between two of its pieces.
 
 A directory that fails, is held, or belongs to somebody else goes offline alone, with its reason; `reopen` closes all in
 good order and opens all again. One that was ours and is not there is absent: nothing is made in its place.
@@ -27,6 +27,7 @@ from daemon.recovery_events import tell_recovery
 from daemon.refusals import LogDirHeld, LogDirStopped, NoLogDir
 from daemon.scrub import COMMANDS, Scrubber
 from daemon.snapshot import Clock, DirState, Events, LogDirStatus, Worker
+from daemon.turn import Turn
 from daemon.verify_options import GuardOptions
 from storage.errors import (
     CorruptData,
@@ -106,7 +107,9 @@ class OwnWorker(Worker):
         self._options = replace(options, sets_aside=_SETS_ASIDE, cleaner_throttle=self._throttle(options))
         self._places = Places(self._paths, setup.clock)
         self._watch = self._new_watch()
-        self._turn = threading.RLock()
+        self._turn = Turn()
+        self._in_schedules: int | None = None
+        """The thread that runs the schedules while they run."""
         self._manager: LogManager | None = None
         self._scrubbers: dict[PurePath, Scrubber] = {}
         self._scrub_due: dict[PurePath, float] = {}
@@ -121,7 +124,7 @@ class OwnWorker(Worker):
 
     def run(self, call: Callable[[LogManager], T]) -> T:
         """See `Engine`."""
-        with self._turn:
+        with self._turn.taken():
             if self._manager is None:
                 raise NotServing("the logs are not open")
             return call(self._manager)
@@ -201,7 +204,7 @@ class OwnWorker(Worker):
             self._events.tell("log_dir_opened", log_dir=log_dir.path, partitions=len(log_dir.partitions))
             self._begin_scrub(log_dir.path)
         self._remember(manager, known)
-        with self._turn:
+        with self._turn.taken():
             self._manager = manager
         for listener in self._setup.listeners:
             listener.start(self)
@@ -249,8 +252,12 @@ class OwnWorker(Worker):
         return _STEP_SECONDS
 
     def _run_schedules(self, manager: LogManager) -> None:
-        with self._turn:
-            failed = manager.run_due(self._clock.now_ms())
+        with self._turn.taken():
+            self._in_schedules = threading.get_ident()
+            try:
+                failed = manager.run_due(self._clock.now_ms())
+            finally:
+                self._in_schedules = None
         for fault in failed:
             if not isinstance(fault, _Ended):
                 self._events.tell("schedule_failed", reason=str(fault))
@@ -263,7 +270,7 @@ class OwnWorker(Worker):
                 self._places.look(self._fs, path)
         for log_dir in manager.log_dirs:
             if log_dir.offline is None and (reason := self._places.reason_for_change(self._fs, log_dir.path)):
-                with self._turn:
+                with self._turn.taken():
                     log_dir.go_offline(reason)
 
     def _leave_aside_what_failed(self, manager: LogManager) -> None:
@@ -342,7 +349,7 @@ class OwnWorker(Worker):
                 listener.stop()
         for path in tuple(self._scrubbers):
             self._end_scrub(path)
-        with self._turn:
+        with self._turn.taken():
             manager, self._manager = self._manager, None
             if manager is None:
                 return
@@ -362,10 +369,16 @@ class OwnWorker(Worker):
             self._events.tell("log_dir_closed", log_dir=log_dir.path)
 
     def _throttle(self, options: ManagerOptions) -> Callable[[int], None]:
+        """Return what is called between two pieces of a compaction: there clients get their turn."""
+
         def throttle(size: int) -> None:
             self._bytes += size
             if self._is_stopping:
                 raise _Ended("the service stops")
-            options.cleaner_throttle(size)
+            if self._in_schedules == threading.get_ident():
+                with self._turn.passed_on():
+                    options.cleaner_throttle(size)
+            else:  # a client had it compacted
+                options.cleaner_throttle(size)
 
         return throttle

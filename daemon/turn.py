@@ -1,0 +1,52 @@
+"""Turn: what one thread has at a time, and may pass on in the middle of long work."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+
+class Turn:
+    """A lock that its owner can pass on for a while. From any thread; whoever has it may take it once more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._changed = threading.Condition()
+        self._waiting = self._served = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many threads wait for it."""
+        return self._waiting
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Have the turn within the context."""
+        with self._changed:
+            self._waiting += 1
+        self._lock.acquire()
+        try:
+            with self._changed:
+                self._waiting -= 1
+                self._served += 1
+                self._changed.notify_all()
+            yield
+        finally:
+            self._lock.release()
+
+    @contextlib.contextmanager
+    def passed_on(self) -> Iterator[None]:
+        """Not have the turn within the context, nor after it until everyone has had it who waited at its beginning.
+
+        For whoever has taken it, once. A plain lock would come back to who lets go of it before any other wakes up.
+        """
+        with self._changed:
+            target = self._served + self._waiting
+        self._lock.release()
+        try:
+            yield
+            with self._changed:
+                self._changed.wait_for(lambda: self._served >= target)
+        finally:
+            self._lock.acquire()
