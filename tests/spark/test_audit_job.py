@@ -49,11 +49,6 @@ class Planted:
         return [TABLES[table](**row) for row in kept.to_pylist()]
 
 
-@pytest.fixture(scope="module")
-def planted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Planted:
-    return Planted(spark, tmp_path_factory.mktemp("planted"))
-
-
 @pytest.fixture
 def by_value() -> Iterator[None]:
     from pyspark import cloudpickle  # noqa: PLC0415 (may not be installed)
@@ -67,63 +62,58 @@ def told(rows: list[Any]) -> list[Any]:
     return sorted(rows, key=repr)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_spark_says_of_a_cluster_what_the_same_steps_say_in_one_process(planted: Planted, name: str) -> None:
-    alone = audit(
-        [source for source in planted.sources if source.cluster == name],
-        AuditOptions(now_ms=NOW_MS, out=planted.out),
-    )
-    assert told(planted.rows("findings", name)) == told(
-        alone.findings + [row for row in planted.rows("findings", name) if row.kind == "seam"]
-    )
-    assert told(planted.rows("verdicts", name)) == told(alone.verdicts)
-    assert told(planted.rows("segments", name)) == told(alone.segments)
+def test_spark_says_of_each_cluster_what_the_same_steps_say_in_one_process(spark: SparkSession, tmp_path: Path) -> None:
+    planted = Planted(spark, tmp_path)
+    for name in NAMES:
+        chosen = [source for source in planted.sources if source.cluster == name]
+        alone = audit(chosen, AuditOptions(now_ms=NOW_MS, out=planted.out))
+        seams = [row for row in planted.rows("findings", name) if row.kind == "seam"]
+        assert told(planted.rows("findings", name)) == told(alone.findings + seams), name
+        assert told(planted.rows("verdicts", name)) == told(alone.verdicts), name
+        assert told(planted.rows("segments", name)) == told(alone.segments), name
 
-
-def test_the_result_counts_what_the_tables_hold(planted: Planted) -> None:
     result = planted.result
     assert result.status is ExitStatus.ENVIRONMENT
     assert sum(result.verdicts.values()) == planted.tables.read("verdicts", "first").num_rows
     assert result.segments == planted.tables.read("segments", "first").num_rows
-    assert [path for path, _ in result.unreadable] == [next(s.log_dir for s in planted.sources if s[:2] == ("unreadable", "1"))]  # fmt: skip # noqa: E501
+    assert [path for path, _ in result.unreadable] == [str(tmp_path / "unreadable" / "1" / "data")]
     assert {row.cluster for row in result.disagreements} >= {"rot", "divergence", "missing-tail", "lost-key"}
     (run,) = planted.tables.read("runs", "first").to_pylist()
     assert (run["status"], run["depth"], run["bytes_listed"]) == (5, "full", result.bytes_listed)
 
 
 def test_an_audit_after_reads_no_more_than_it_must_and_sees_what_changed_under_an_old_time(
-    spark: SparkSession, planted: Planted
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    root = Path(planted.sources[0].log_dir).parents[2]
-    path = log_of(root / "nothing", "0", "ledger-0", 1)
-    data, stat = path.read_bytes(), path.stat()
-    changed = bytearray(data)
-    changed[27:35] = (int.from_bytes(data[27:35]) + 1).to_bytes(8)
+    out = str(tmp_path / "out")
+    for name in ("nothing", "rot"):
+        DAMAGED.get(name, HEALTHY["nothing"])(copy_fleet(tmp_path / name))
+    chosen = [source for name in ("nothing", "rot") for source in sources(tmp_path / name, name)]
+    job.run(spark, chosen, AuditOptions(out=out, audit_id="first", now_ms=NOW_MS))
+    path = log_of(tmp_path / "nothing", "0", "ledger-0", 1)
+    changed, stat = bytearray(path.read_bytes()), path.stat()
+    changed[27:35] = (int.from_bytes(changed[27:35]) + 1).to_bytes(8)
     size = parse_header(bytes(changed)).size
     path.write_bytes(reseal(bytes(changed[:size])) + bytes(changed[size:]))
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    chosen = [source for source in planted.sources if source.cluster in ("nothing", "rot")]
-    options = AuditOptions(out=planted.out, audit_id="second", now_ms=NOW_MS + 1000, previous="first", cycle=1)
-    try:
-        everything = job.run(spark, chosen, options)
-        assert everything.from_previous == 0
-        assert ("changed_in_place", "damage") in everything.kinds
-        options = AuditOptions(out=planted.out, audit_id="third", now_ms=NOW_MS + 2000, previous="second", cycle=10**6)
-        again = job.run(spark, chosen, options)
-    finally:
-        path.write_bytes(data)
-        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    rows = Tables(planted.out).read("segments", "third").to_pylist()
+
+    everything = AuditOptions(out=out, audit_id="second", now_ms=NOW_MS + 1000, previous="first", cycle=1)
+    second = job.run(spark, chosen, everything)
+    assert second.from_previous == 0
+    assert ("changed_in_place", "damage") in second.kinds
+    little = AuditOptions(out=out, audit_id="third", now_ms=NOW_MS + 2000, previous="second", cycle=10**6)
+    third = job.run(spark, chosen, little)
+    rows = Tables(out).read("segments", "third").to_pylist()
     read = {
-        (row["cluster"], row["broker"], row["directory"], row["is_active"]) for row in rows if not row["from_previous"]
+        (row["cluster"], row["broker"], row["directory"])
+        for row in rows
+        if not (row["from_previous"] or row["is_active"])
     }
-    # What has a finding is read again, so are last segments; all else is as it was.
-    assert {key for key in read if not key[3]} == {("nothing", "0", "ledger-0", False), ("rot", "2", "ledger-0", False)}
-    assert again.kinds.keys() - {("changed_in_place", "damage")} == everything.kinds.keys() - {
-        ("changed_in_place", "damage")
-    }
-    assert again.verdicts == everything.verdicts
-    assert again.bytes_read < again.bytes_listed / 2
+    # What has a finding is read again, and last segments are; all else is as it was.
+    assert read == {("nothing", "0", "ledger-0"), ("rot", "2", "ledger-0")}
+    assert third.kinds == {kind: found for kind, found in second.kinds.items() if kind[0] != "changed_in_place"}
+    assert third.verdicts == second.verdicts
+    assert third.bytes_read < third.bytes_listed / 2
 
 
 def same(tables: Tables, one: str, other: str) -> None:
