@@ -123,5 +123,5 @@ class Places:
             return found
         return replace(
             found, scrub=scrubber.status(), findings=scrubber.findings(), partitions=scrubber.cells(),
-            size_bytes=scrubber.size_bytes(),
+            size_bytes=scrubber.size_bytes(), quarantine=scrubber.board.quarantine,
         )  # fmt: skip

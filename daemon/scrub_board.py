@@ -123,6 +123,8 @@ class Board:
             verdict = CellVerdict.UNREADABLE
         elif sums.suspect or row.id in self.suspects:
             verdict = CellVerdict.SUSPECT
+        elif any(f.severity == Severity.REPAIRABLE.value for f in own):
+            verdict = CellVerdict.REPAIRABLE
         else:
             verdict = CellVerdict.UNVERIFIED if sums.verified_ms is None else CellVerdict.SOUND
         return PartitionCell(*row.name, sums.segments, sums.size, sums.verified_ms, verdict, len(own))

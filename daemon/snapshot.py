@@ -38,6 +38,7 @@ class CellVerdict(StrEnum):
     HELD = "held"  # repair waits for a person or a replica
     UNREADABLE = "unreadable"
     SUSPECT = "suspect"  # read badly once, to be read again
+    REPAIRABLE = "repairable"  # its records are sound; a file made of them is not, and can be made anew
     UNVERIFIED = "unverified"  # not read yet
     SOUND = "sound"
 
@@ -76,7 +77,10 @@ class RecoveryProgress:
 
 @dataclass(frozen=True, slots=True)
 class VerificationLag:
-    """What was flushed and is not verified yet."""
+    """What was flushed and is not verified yet; of guarded directories alone.
+
+    What we write ourselves is checked before it is written, and read back by the scrubber within its cycle.
+    """
 
     partitions: int
     bytes: int

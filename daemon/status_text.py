@@ -19,6 +19,7 @@ _ROLES: Final = {"good": "good", "working": "title", "attention": "repairable", 
 _WORDS: Final = {
     "sound": "sound",
     "unverified": "not read yet",
+    "repairable": "with a file to be rebuilt",
     "suspect": "read badly once",
     "held": "held",
     "unreadable": "unreadable",

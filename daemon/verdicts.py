@@ -14,7 +14,7 @@ from daemon.open_findings import OpenFindings
 from daemon.snapshot import Events
 from daemon.stored_plans import StoredPlans
 from daemon.verify_options import ScrubOptions
-from recovery.findings import Damage, Finding
+from recovery.findings import Damage, Finding, Severity
 from recovery.plan import PlanOptions
 from storage.errors import ReadFault
 from storage.names import FileRole, segment_file_name
@@ -62,7 +62,10 @@ class Verdicts:
         unreadable = any(finding.kind is Damage.READ_ERROR for finding in seen.findings)
         if unreadable or lost_offsets(seen.findings):
             self.count_error(path)
-        return "unreadable" if unreadable else "damaged"
+        if unreadable:
+            return "unreadable"
+        is_bad = any(found.kind.severity in (Severity.DAMAGE, Severity.BLOCKING) for found in seen.findings)
+        return "damaged" if is_bad else "repairable"
 
     def unreadable(self, row: PartitionRow, base: int, fault: ReadFault) -> None:
         """Take in that the second look failed altogether."""

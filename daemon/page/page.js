@@ -2,7 +2,7 @@
 (() => {
   const VERDICTS = {
     sound: "sound", unverified: "not read yet", suspect: "read badly once", held: "held for a person or a replica",
-    unreadable: "unreadable", damaged: "damaged",
+    unreadable: "unreadable", damaged: "damaged", repairable: "records sound, a file beside them to be rebuilt",
   };
   const STATES = {
     starting: "working", recovering: "working", serving: "", guarding: "", offline: "bad", absent: "attention", stopped: "attention",
@@ -253,7 +253,7 @@
         return !quarter ? "sound" : n === 0 ? `sound, read within ${span(quarter)}` : `read ${span(n * quarter)} to ${span((n + 1) * quarter)} ago`;
       };
       const items = [];
-      const order = ["damaged", "unreadable", "held", "suspect", "late", "unverified", "a0", "a1", "a2", "a3"];
+      const order = ["damaged", "unreadable", "held", "suspect", "repairable", "late", "unverified", "a0", "a1", "a2", "a3"];
       for (const name of order) {
         const isAge = /^a\d$/.test(name);
         if (!found[name] && !(isAge && this.cycle && this.dir.cells.some((cell) => cell[VERDICT] === "sound"))) continue;

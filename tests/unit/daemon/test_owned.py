@@ -17,10 +17,13 @@ from support.managers import FailingFs, batch, options
 from support.service_parts import MovedClock, Told
 
 from daemon.known_dirs import FILE_NAME
+from daemon.ledger import Ledger
 from daemon.manager import LogManager
 from daemon.owned import Engine, NotServing, OwnSetup, OwnWorker
+from daemon.scrub import FlushedUpTo, Scrubber
 from daemon.snapshot import DirState, LogDirStatus, RecoveryProgress, ServiceStatus
 from daemon.status_json import broker_state
+from daemon.verify_options import ScrubOptions
 from storage.errors import ExitStatus
 from storage.fs import Fs, OsFs, lock_log_dir
 from storage.units import TopicPartition
@@ -99,6 +102,27 @@ def test_a_damaged_directory_is_recovered_opened_run_and_closed_with_its_marker(
     (cut,) = own.events.of("log_truncated")
     assert (cut["topic"], cut["partition"], cut["size"]) == ("orders", 0, len(TORN) - len(batch_v2(0, 2)))
     assert own.status().exit_status == 0
+
+
+def test_what_a_recovery_kept_is_counted_and_no_lag_is_claimed(tmp_path: Path) -> None:
+    make(tmp_path / "a", TORN)
+    events, clock = Told(), MovedClock()
+    ledger = Ledger(PurePath(tmp_path), clock, events, "test")
+
+    def scrubber(path: PurePath, flushed: FlushedUpTo) -> Scrubber:
+        return Scrubber(path, ledger, clock, events, ScrubOptions(), flushed=flushed, pressure=lambda: None)
+
+    with Own(tmp_path / "a", make_scrubber=scrubber) as own:
+        for _ in range(70):
+            own.clock.advance(1)
+            clock.advance(1)
+            own.worker.step()
+        kept = own.status().quarantine
+        assert kept is not None
+        cut = len(TORN) - len(batch_v2(0, 2))
+        assert (kept.items > 0, kept.bytes >= cut, kept.oldest_ms is not None) == (True, True, True)
+        assert own.status().lag is None
+    ledger.close()
 
 
 def test_a_clean_directory_has_no_recovery_to_show(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def test_a_bad_index_beside_a_sound_log_is_found(place: Place, tmp_path: Path, s
     now(guarded)
     assert guarded.kinds == [kind]
     assert guarded.status.findings[0].severity == "repairable"
+    assert guarded.status.partitions[0].verdict is CellVerdict.REPAIRABLE, "its records are sound"
     guarded.close()
 
 
