@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `losses`."""
     parser.add_argument("log_dirs", nargs="*", metavar="PATH", help="log directory, or a quarantine directory")
     parser.add_argument("--quarantine", metavar="DIR", help="where copies were kept with --quarantine")
+    parser.add_argument("--state-dir", metavar="DIR", help="of the service, which notices what brokers cut")
     add_sources(parser)
     add_files(parser)
     add_output(parser)
@@ -42,7 +43,8 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     kept, bad = find_kept(fs, places)
     for unreadable in bad:
         console.complain(f"{printable(unreadable.path)}: {printable(unreadable.reason)}")
-    losses = list(account(fs, kept, sources_of(arguments, places)))
+    losses = [*account(fs, kept, sources_of(arguments, places)), *_noticed(arguments, places, environment)]
+    losses.sort(key=lambda loss: loss.when_ms)
     status = ExitStatus.FINDINGS if losses or bad else ExitStatus.CLEAN
     if console.json:
         console.document(document("losses", version(), status, losses=[to_plain(loss) for loss in losses]))
@@ -54,11 +56,29 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     return status
 
 
+def _noticed(arguments: argparse.Namespace, places: list[PurePath], environment: Mapping[str, str]) -> Iterator[Loss]:
+    """Yield what the service has noticed: recovery points that went back over data it had verified."""
+    from cli.service_settings import read_service, state_dir_of  # noqa: PLC0415
+    from daemon.truncations import read_truncations  # noqa: PLC0415
+
+    try:
+        config = read_service({"config": getattr(arguments, "config", None)}, environment).config
+        state_dir = state_dir_of(config, arguments.state_dir, environment)
+    except ConfigInvalid:
+        return
+    for cut in read_truncations(state_dir, places):
+        name = f"{cut.topic}-{cut.partition}"
+        yield Loss(
+            cut.noticed_ms, "broker", "-", PurePath(cut.log_dir) / name, name, "", "noticed by the service",
+            cut.first_offset, cut.last_offset, 0, 0, (), 0, 0, None,
+        )  # fmt: skip
+
+
 def _row(loss: Loss) -> tuple[str, ...]:
     when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(loss.when_ms / 1000))
     offsets = "offsets unknown" if loss.first_offset is None else f"offsets {loss.first_offset} to "
     offsets += "" if loss.first_offset is None else "?" if loss.last_offset is None else str(loss.last_offset)
-    told = [count(loss.records, "record"), full_size(loss.size)]
+    told = [count(loss.records, "record"), full_size(loss.size)] if loss.size else ["how many records is not known"]
     if loss.torn_bytes:
         told.append(f"{full_size(loss.torn_bytes)} of it no whole batch")
     if loss.epochs:

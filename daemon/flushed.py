@@ -132,6 +132,7 @@ class FlushedRanges:
                 partition=name.partition, old=old, new=point,
             )  # fmt: skip
             if point < cursor.offset:
+                self._scrubber.page.note_truncation(name, point, cursor.offset - 1, self._clock.now_ms())
                 cursor = Cursor(point)
                 self._set_cursor(name, row, cursor)
         if cursor is None:

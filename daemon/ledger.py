@@ -21,7 +21,8 @@ from storage.fs import OsFs, lock_log_dir
 
 T = TypeVar("T")
 FILE_NAME: Final = "ledger.sqlite3"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+MOST_TRUNCATIONS: Final = 10_000
 MOST_FINDINGS: Final = 1000
 """Findings kept of one log directory; whoever has more has one problem, not a thousand."""
 _RETRY_SECONDS: Final = 300.0
@@ -53,6 +54,10 @@ CREATE TABLE findings (
     severity TEXT NOT NULL, evidence TEXT NOT NULL, position INTEGER, size INTEGER, first_offset INTEGER,
     last_offset INTEGER, next_good_offset INTEGER, verdict TEXT NOT NULL, first_seen_ms INTEGER NOT NULL,
     last_seen_ms INTEGER NOT NULL, command TEXT NOT NULL, PRIMARY KEY (log_dir, id)
+);
+CREATE TABLE truncations (
+    log_dir TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, first_offset INTEGER NOT NULL,
+    last_offset INTEGER NOT NULL, noticed_ms INTEGER NOT NULL
 );
 """
 _FIELDS: Final = tuple(field.name for field in fields(OpenFinding))

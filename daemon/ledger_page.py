@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from daemon.disk import Listed, LogStat
-from daemon.ledger import Ledger, as_text
+from daemon.ledger import MOST_TRUNCATIONS, Ledger, as_text
 from storage.units import TopicPartition
 
 _SEGMENT: Final = (
@@ -157,6 +157,17 @@ class Page:
             "WHERE id = ?",
             *cursor, partition_id,
         )  # fmt: skip
+
+    def note_truncation(self, name: TopicPartition, first: int, last: int, now_ms: int) -> None:
+        """Write down that a broker cut verified data, offsets inclusive; of too many notes the oldest go."""
+        self.ledger.write(
+            "INSERT INTO truncations (log_dir, topic, partition, first_offset, last_offset, noticed_ms) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            as_text(self.log_dir), name.topic, name.partition, first, last, now_ms,
+        )  # fmt: skip
+        self.ledger.write(
+            "DELETE FROM truncations WHERE rowid <= (SELECT MAX(rowid) FROM truncations) - ?", MOST_TRUNCATIONS
+        )
 
     def set_cursors(self, cursors: Mapping[int, Cursor]) -> None:
         """Note how far many are verified."""

@@ -10,6 +10,12 @@ from golden.golden import extract
 from support.command import logmend
 from support.recovering import tree
 
+from daemon.clock import SystemClock
+from daemon.events import EventLog
+from daemon.ledger import Ledger
+from daemon.ledger_page import Page
+from storage.units import TopicPartition
+
 ENDS = (1694, 1011, 1295)
 WATERMARKS = "replication-offset-checkpoint"
 
@@ -105,6 +111,23 @@ def test_copies_of_tails_are_bounded_and_made_once(brokers: list[Path]) -> None:
     once = tree(brokers[1])
     assert "0 B of 0 partitions copied" in logmend("recover", "--keep-tail", "10M", brokers[1]).stdout
     assert tree(brokers[1]) == once
+
+
+def test_what_the_service_saw_a_broker_cut_is_a_loss_too(brokers: list[Path], tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    ledger = Ledger(state, SystemClock(), EventLog("json", "error"), "test")
+    name = TopicPartition("ledger", 1)
+    Page(ledger, brokers[1]).note_truncation(name, 900, 1010, 1_700_000_000_000)
+    Page(ledger, brokers[2]).note_truncation(name, 1, 2, 1_700_000_000_000)
+    ledger.close()
+    (loss,) = losses("--state-dir", state, brokers[1])
+    assert (loss["by"], loss["partition"], loss["first_offset"], loss["last_offset"]) == (
+        "broker",
+        "ledger-1",
+        900,
+        1010,
+    )
+    assert loss["kept"] is None
 
 
 @pytest.mark.parametrize("size", ["x", "-1", "1X", "M", "1" * 20])

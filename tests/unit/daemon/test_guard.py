@@ -12,6 +12,7 @@ from support.guarding import ORDERS as NAME
 from support.guarding import FakeClock, Guarded, Place, Told, batches, grow, offsets, ranges, tree
 
 from daemon.snapshot import CellVerdict, DirState, Mode
+from daemon.truncations import read_truncations
 from daemon.verify_options import ScrubOptions
 from storage.fs import lock_log_dir
 
@@ -96,6 +97,9 @@ def test_a_point_that_moves_backwards_is_an_event_of_its_own_and_verification_go
     place.flush(NAME, 410)
     guarded.run(20)
     (told,) = guarded.told.named("recovery_point_regressed")
+    guarded.ledger.commit()
+    (cut,) = read_truncations(guarded.ledger.state_dir, [place.path])
+    assert (cut.first_offset, cut.last_offset) == (told["new"], told["old"] - 1)
     assert (told["topic"], told["partition"], told["old"], told["new"]) == ("orders", 0, 450, 410)
     place.append(NAME, 300, batches(410, 6, leader_epoch=1))
     place.flip(NAME, 300, 1510 + 151 + 100)  # in what takes the place of bytes that were verified
