@@ -85,6 +85,14 @@ def guard(log_dir: Path, state: Path, seconds: float, began: float) -> None:
     print(json.dumps(found))
 
 
+def in_own_process(log_dir: Path, state: Path, seconds: float) -> dict[str, Any]:
+    """Guard a directory in a process that is begun for it; return what that measured."""
+    command = [sys.executable, __file__, "--guard", log_dir, state, seconds, time.time()]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitions", type=int, default=10_000)
@@ -103,9 +111,7 @@ def main() -> None:
         print(f"{arguments.partitions} partitions, {arguments.segments} segments each")
         print(f"{'':16}{'start':>9}{'listed':>10}{'peak':>11}{'idle':>9}{'ledger':>11}")
         for name in ("no ledger", "with a ledger"):
-            command = [sys.executable, __file__, "--guard", log_dir, state, arguments.seconds, time.time()]
-            done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
-            row = json.loads(done.stdout)
+            row = in_own_process(log_dir, state, arguments.seconds)
             print(
                 f"{name:16}{row['start']:7.2f} s{row['listed']:8.2f} s{row['peak_mib']:7.0f} MiB"
                 f"{row['idle_percent']:7.2f} %{row['ledger_mib']:7.1f} MiB"

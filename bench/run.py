@@ -23,6 +23,7 @@ PROGRAMS: Final = {
     "bench_open.py": ("--partitions", "100"),
     "bench_audit.py": ("--mib", "256", "--segments", "10000"),
     "bench_engine.py": ("--mib", "128"),
+    "bench_daemon.py": ("--rounds", "3", "--seconds", "8", "--partitions", "1000", "--idle-seconds", "20"),
 }
 """Each program, and what makes it quick."""
 RECOVER_TARGETS: Final = {16384: 2.3, 1024: 10.0, 170: 30.0}
@@ -36,6 +37,8 @@ def figures(program: str, told: dict[str, Any]) -> Iterator[dict[str, Any]]:
             told_row = {"what": row["what"], "ours": row["ours"], "theirs": row["theirs"], "target": row["target"]}
             if program == "bench_audit.py":
                 told_row |= {"what": f"{row['what']}, beside the plain scan", "is_kafka": False}
+            elif program == "bench_daemon.py":
+                told_row["is_kafka"] = False
             yield told_row
             continue
         for name in ("logmend -j 1", "logmend"):
