@@ -21,6 +21,10 @@ from storage.units import Offset
 # Looking up a member of an enumeration is slow, and these are asked for at every file.
 _LIVE: Final = FileState.LIVE
 _FILE: Final = FileKind.FILE
+_LOG: Final = FileRole.LOG
+_SNAPSHOT: Final = FileRole.SNAPSHOT
+_METADATA_SNAPSHOT: Final = FileRole.METADATA_SNAPSHOT
+_LOG_SUFFIX: Final = _LOG.value
 _SUFFIXES: Final = tuple(role.value for role in (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_INDEX))
 
 
@@ -38,6 +42,8 @@ class Inventory:
     directory: PurePath
     entries: dict[str, Entry] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    is_plain: bool = True
+    """Nothing but live files with the names that brokers give."""
 
     def stat_of(self, name: str) -> FileStat | None:
         """Return the stat of a file that is there and means something."""
@@ -57,9 +63,9 @@ def take_inventory(fs: ReadFs, directory: PurePath, user: int | None = None) -> 
         if file.is_canonical and file.state is _LIVE and stat.kind is _FILE and _is_owners(stat, owner):
             inventory.entries[name] = Entry(file, stat)  # nearly all are like this
             continue
-        path = directory / name
         if file.state is FileState.TEMPORARY:
             continue
+        path, inventory.is_plain = directory / name, False
         if stat.kind is not FileKind.FILE:
             kind = Damage.SYMBOLIC_LINK if stat.kind is FileKind.SYMLINK else Damage.SPECIAL_FILE
             inventory.findings.append(Finding(kind, path, f"a {stat.kind.value} where a plain file belongs"))
@@ -136,6 +142,9 @@ def _least_cleaned(inventory: Inventory) -> int | None:
 
 def resolve(inventory: Inventory, swap_ends: Mapping[int, int]) -> Resolved:
     """Say what becomes of each file. `swap_ends`: base offset to next offset of each log of `swap_logs`."""
+    resolved = _resolve_plain(inventory) if inventory.is_plain else None
+    if resolved is not None:
+        return resolved
     resolved = Resolved()
     least = _least_cleaned(inventory)
     live: dict[str, str] = {}  # name to be -> name now
@@ -157,6 +166,33 @@ def resolve(inventory: Inventory, swap_ends: Mapping[int, int]) -> Resolved:
     _finish_swaps(resolved, inventory, live, swaps, swap_ends)
     _collect(resolved, inventory, live)
     return resolved
+
+
+def _resolve_plain(inventory: Inventory) -> Resolved | None:
+    """Do what `resolve` does where nothing has to be set aside or renamed, which is nearly always; else None."""
+    resolved, bases, beside = Resolved(), {}, set()
+    for name, (file, _) in inventory.entries.items():
+        role, base = file.role, file.base_offset
+        if base is None:
+            continue
+        if role is _LOG:
+            bases[base] = name[: -len(_LOG_SUFFIX)]
+        elif role is _SNAPSHOT:
+            resolved.snapshots[base] = name
+        elif role is not _METADATA_SNAPSHOT:
+            beside.add(base)
+    if not beside <= bases.keys():
+        return None
+    resolved.segments = [_plain_segment(inventory, base, bases[base]) for base in sorted(bases)]
+    return resolved
+
+
+def _plain_segment(inventory: Inventory, base: Offset, digits: str) -> SegmentFiles:
+    entries = inventory.entries
+    names = [digits + suffix for suffix in _SUFFIXES]
+    log, *side = [entry and entry.stat for entry in map(entries.get, names)]
+    assert log is not None
+    return SegmentFiles.listed(base, inventory.directory, names, log, side)
 
 
 def _set_aside(resolved: Resolved, inventory: Inventory, name: str, kind: Damage, reason: str) -> None:

@@ -14,7 +14,7 @@ from recovery.findings import Damage, Finding
 from recovery.index_checks import IndexTails, check_index_shapes, tail_size
 from recovery.verify import Depth, LogDamage, ScanOptions, SegmentFiles, SegmentReport, kind_of
 from storage.errors import EnvironmentFault, FileVanished
-from storage.fs import ReadFs
+from storage.fs import FileStat, ReadFs
 from storage.indexes import OFFSET_ENTRY, TIME_ENTRY
 from storage.log_reader import LogReader
 from storage.parts import Part, read_parts
@@ -98,33 +98,26 @@ class _Look:
         wanted = []
         for report in self._reports:
             files = report.files
-            for number, stat, width in (
-                (1, files.index_stat, OFFSET_ENTRY.size),
-                (2, files.time_index_stat, TIME_ENTRY.size),
-            ):
-                if stat is not None and (size := tail_size(stat, width)):
-                    wanted.append((report, (files.names[number], stat.size - size, size)))
-        tails = {part[0]: data for _, part, data in self._read(wanted)}
+            if size := tail_size(files.index_stat, OFFSET_ENTRY.size):
+                wanted.append((report, _end(files.names[1], files.index_stat, size)))
+            if size := tail_size(files.time_index_stat, TIME_ENTRY.size):
+                wanted.append((report, _end(files.names[2], files.time_index_stat, size)))
+        tails = {}
+        for report, (name, _, size), data in self._read(wanted):
+            tails[name] = data
+            if len(data) < size:
+                shrunk = FileVanished("reading", report.files.directory / name, OSError("it has shrunk"))
+                report.findings.append(_refused(shrunk))
         starts: list[int | None] = []
         for report, base in zip(self._reports, self._bases, strict=True):
-            names = report.files.names
-            both = IndexTails(tails.get(names[1], b""), tails.get(names[2], b""))
-            starts.append(None if report.findings else self._start(report, both, active=base is None))
+            if report.findings:
+                starts.append(None)
+                continue
+            files = report.files
+            both = IndexTails(tails.get(files.names[1], b""), tails.get(files.names[2], b""))
+            report.findings, start = check_index_shapes(files, both, self._options, active=base is None)
+            starts.append(start)
         return starts
-
-    def _start(self, report: SegmentReport, tails: IndexTails, *, active: bool) -> int | None:
-        files = report.files
-        for tail, stat, width, number in (
-            (tails.offset, files.index_stat, OFFSET_ENTRY.size, 1),
-            (tails.time, files.time_index_stat, TIME_ENTRY.size, 2),
-        ):
-            if len(tail) < tail_size(stat, width):
-                shrunk = FileVanished("reading", files.directory / files.names[number], OSError("it has shrunk"))
-                report.findings.append(_refused(shrunk))
-                return None
-        found, start = check_index_shapes(files, tails, self._options, active=active)
-        report.findings += found
-        return start
 
     def _check_log(self, report: SegmentReport, start: int) -> None:
         try:
@@ -155,6 +148,11 @@ class _Look:
             # Something is wrong; where exactly, and what lies behind it, a full scan will say.
             kind, left = kind_of(scan.stop, zeroes=False), size - scan.valid_size
             report.damage = LogDamage(kind, scan.valid_size, scan.next_offset, left, zeroes=False, sound_at=None)
+
+
+def _end(name: str, stat: FileStat | None, size: int) -> Part:
+    assert stat is not None
+    return name, stat.size - size, size
 
 
 def _refused(fault: EnvironmentFault) -> Finding:

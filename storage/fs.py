@@ -124,8 +124,13 @@ class Fs(ReadFs, Protocol):
 
 def read_all(fs: ReadFs, path: PurePath, limit: int) -> bytes:
     """Return the content of a small file; `ReadFault` with EFBIG if it holds more than `limit` bytes."""
-    buffer = bytearray(min(limit + 1, 1 << 16))
-    filled = 0
+    size = min(limit + 1, 1 << 16)
+    found = getattr(fs, "read_parts", lambda *_: None)(path.parent, ((path.name, 0, size),))
+    if found is not None and isinstance(found[0], int):
+        raise read_fault("reading", path, _refusal(found[0]))
+    if found is not None and len(found[0]) < size:
+        return bytes(found[0])
+    buffer, filled = bytearray(size), 0
     with fs.open_read(path) as file:
         while True:
             with memoryview(buffer) as view, view[filled:] as rest:
