@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -13,7 +14,7 @@ from support.damages import KINDS
 from support.log_dirs import POINTS, SOUND, TOP, checkpoint, damaged
 
 from recovery import execute as module
-from recovery.plan import TruncateTo
+from recovery.plan import LogDirPlan, ReplaceFile, TruncateTo
 from storage.fs import replace_atomically
 
 Patch = pytest.MonkeyPatch
@@ -129,6 +130,25 @@ def old_copies_are_in_the_way(patch: Patch) -> None:
     patch.setattr(Directory, "_drop", lambda self, path: None)
 
 
+def the_marker_goes_last(patch: Patch) -> None:
+    real = module.execute
+
+    def run(fs: Any, plan: LogDirPlan, *arguments: Any) -> Any:
+        return real(fs, replace(plan, before=(), after=(*plan.after, *plan.before)), *arguments)
+
+    patch.setattr("support.recovering.execute", run)
+
+
+def derived_files_are_replaced_before_the_cut(patch: Patch) -> None:
+    real = Directory.change
+
+    def change(self: Any, actions: Any) -> None:
+        real(self, [action for action in actions if isinstance(action, ReplaceFile)])
+        real(self, [action for action in actions if not isinstance(action, ReplaceFile)])
+
+    patch.setattr(Directory, "change", change)
+
+
 MUTANTS = {
     copies_are_not_synced: "damage_with_later_segments",
     names_of_copies_are_not_synced: "garbage_between_segments",
@@ -139,6 +159,8 @@ MUTANTS = {
     renames_are_not_synced: "damage_with_later_segments",
     the_cut_is_not_synced: "torn_tail",
     old_copies_are_in_the_way: "torn_tail",
+    the_marker_goes_last: "marker_beside_bad_derived_files",
+    derived_files_are_replaced_before_the_cut: "batch_no_broker_writes",
 }
 
 

@@ -19,6 +19,7 @@ import pytest
 from crash.harness import Counts, every_crash
 from support.damages import KINDS
 from support.log_dirs import (
+    MARKER,
     OPTIONS,
     POINTS,
     SOUND,
@@ -75,6 +76,9 @@ class Trial:
         assert isinstance(fs, MemoryFs)
         if self.point_is_within:
             assert_point_within_log(fs)
+        found = fs.contents(str(TOP))
+        assert_marker_speaks_of_what_was(self.files, found)
+        assert_derived_files_follow_logs(self.files, found, self.end)
         recover(fs, self.options, created_ms=next_time(fs))
 
     def judge(self, fs: MemoryFs) -> None:
@@ -93,6 +97,30 @@ class Trial:
         return every_crash(
             self.make, self.run, self.judge, self.again, depth, limit, SEED, promised=lambda: ()
         )  # fmt: skip
+
+
+def assert_marker_speaks_of_what_was(before: Files, now: Files) -> None:
+    """Whoever finds the clean shutdown marker trusts every file: it is the first to go."""
+    if MARKER in now:
+        changed = _differences(_under_repair(now), _under_repair(before))
+        assert not changed, f"the marker stands, and {changed} are not as they were at the clean stop"
+
+
+def assert_derived_files_follow_logs(before: Files, now: Files, end: Files) -> None:
+    """What is new beside a log was derived from it: by then the logs of its partition are as they will stay."""
+    old = set(before.values())
+    new = {name for name, data in _under_repair(now).items() if not name.endswith(".log") and data not in old}
+    for partition in {name.rpartition("/")[0] for name in new} - {""}:
+        logs = [
+            {name: data for name, data in files.items() if name.startswith(f"{partition}/") and name.endswith(".log")}
+            for files in (now, end)
+        ]
+        assert logs[0] == logs[1], f"derived files of {partition} are new, and its logs are still to be changed"
+
+
+def _under_repair(files: Files) -> Files:
+    """Return what a broker reads: no copies, and nothing that is still being written."""
+    return {name: data for name, data in live(files).items() if not name.endswith(".tmp")}
 
 
 def _point_is_within(fs: MemoryFs) -> bool:
