@@ -98,7 +98,9 @@ def _loss(fs: ReadFs, one: Kept, item: Item) -> Loss | None:
         if not batches:
             return None
     headers = [batch.header for batch in batches]
-    first = min((h.base_offset for h in headers), default=item.first_offset)
+    first = min((header.base_offset for header in headers), default=None)
+    if item.step != "copied" and item.first_offset is not None:  # of a copy, most may still be in the log
+        first = item.first_offset if first is None else min(first, item.first_offset)
     whole = sum(header.size for header in headers)
     return Loss(
         when_ms=one.manifest.created_ms,
@@ -108,7 +110,7 @@ def _loss(fs: ReadFs, one: Kept, item: Item) -> Loss | None:
         partition=one.directory.name,
         segment=item.name,
         reason=item.reason,
-        first_offset=first if item.first_offset is None or first is None else min(first, item.first_offset),
+        first_offset=first,
         last_offset=max((h.last_offset for h in headers), default=None),
         batches=len(headers),
         records=sum(max(h.record_count, 0) for h in headers),

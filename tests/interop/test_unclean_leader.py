@@ -51,7 +51,7 @@ def wait_for_leader(cluster: Cluster, leader: int, isr: set[int] | None = None) 
 def test_what_an_unclean_election_cost_comes_out_of_losses_and_export(kafka_cluster: Callable[..., Cluster]) -> None:
     cluster = kafka_cluster(brokers=3, config=CONFIG)
     client = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    client.create_topics([NewTopic(TOPIC, replica_assignment=[[1, 2]])])[TOPIC].result(60)
+    client.create_topics([NewTopic(TOPIC, num_partitions=1, replica_assignment=[[1, 2]])])[TOPIC].result(60)
     wait_for_leader(cluster, 1, {1, 2})
     produce(cluster, [f"both-{number}" for number in range(100)])
     cluster[2].stop()

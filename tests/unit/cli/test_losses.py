@@ -98,7 +98,7 @@ def test_what_a_broker_truncates_after_the_tail_was_kept_is_a_loss_that_can_be_e
     log = last_log(brokers[1], "ledger-0")
     log.write_bytes(b"")
     (loss,) = losses(brokers[1])
-    assert (loss["by"], loss["last_offset"]) == ("broker", 1693)
+    assert (loss["by"], loss["first_offset"], loss["last_offset"]) == ("broker", 1493, 1693)
     done = logmend("quarantine", "export", "--partition", "ledger-0", brokers[1])
     offsets = {json.loads(line)["offset"] for line in done.stdout.splitlines()}
     assert offsets >= set(range(1600, 1694))
