@@ -109,8 +109,13 @@ def produce_steadily(cluster: Cluster, count: int) -> None:
     """Send records to the quiet topic, and see each acknowledged."""
     to = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 1, "batch.size": 4000, "log_level": 0})
     failed: list[object] = []
+
+    def told(error: object, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
     for number in range(count):
-        to.produce(STEADY, b"%06d " % number + b"x" * 100, on_delivery=lambda error, _: error and failed.append(error))
+        to.produce(STEADY, b"%06d " % number + b"x" * 100, on_delivery=told)
     assert to.flush(_PATIENCE) == 0
     assert failed == []
 

@@ -24,7 +24,7 @@ SAME = (
 def sent(seed: int) -> list[bytes]:
     """Return batches of every codec, with headers, nulls, and times in and out of order; some of a transaction."""
     rng = random.Random(seed)
-    made = []
+    made: list[bytes] = []
     for codec in (0, 1, 2, 3, 4, 0):
         records = [
             Record(

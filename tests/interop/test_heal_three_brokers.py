@@ -86,7 +86,9 @@ def read(cluster: Cluster, wanted: int) -> dict[tuple[int, int], bytes]:
     while len(found) < wanted and time.monotonic() < deadline:
         for message in consumer.consume(500, 1.0):
             assert message.error() is None
-            found[message.partition(), message.offset()] = message.value()
+            place, value = (message.partition(), message.offset()), message.value()
+            assert value is not None
+            found[place] = value  # type: ignore[index]
     consumer.close()
     return found
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from interop.kafka_lab import Cluster
 from interop.test_recover_live_broker import logmend
 
