@@ -1,0 +1,439 @@
+"""A hand-over or a splice that dies at any effect: what checkpoint and marker say is there, and no old byte is gone.
+
+The log of the hand-over is one that a killed writer left: all of it can be read, little of it is durable. The log of
+the splice has a hole below its recovery point. Planted bugs in the order of both are reported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any, Self
+
+import pytest
+from crash.harness import Counts, CrashFailure, every_crash
+from crash.test_recovery_crashes import LIMIT, SEED
+from support.damages import flip
+from support.log_dirs import (
+    BASES,
+    END,
+    MARKER,
+    OPTIONS,
+    POINTS,
+    SOUND,
+    TOP,
+    Files,
+    checkpoint,
+    live,
+    name_of,
+    on_disk,
+    place,
+    plan_of,
+    recover,
+    segment,
+)
+from support.memory_fs import MemoryFs
+from support.recovered import assert_clean, assert_point_within_log, kept_of, next_time
+
+from checkpoint.offsets import decode_offsets
+from recovery import hand_over as handing
+from recovery.execute import Orders, _Directory, execute
+from recovery.hand_over import HandedOver, hand_over
+from recovery.plan import LogDirPlan, Precondition, SplicePiece, SpliceSegment
+from recovery.survey import SilentReporter
+from storage.fs import FileKind, Fs, replace_atomically
+
+Patch = pytest.MonkeyPatch
+PARTITION = TOP / "orders-0"
+MARKED = replace(OPTIONS, clean_marker=True)
+WHOLE = b"".join(SOUND[place(base)] for base in BASES)
+FEW = 200
+
+
+def end_offsets() -> Iterator[tuple[int, int]]:
+    """Yield the size of the log up to each batch, and the offset that is next there."""
+    size = 0
+    for base in BASES:
+        for batch, first in zip(segment(base), (base, base + 2, base + 4, base + 6, base + 7), strict=True):
+            yield size, first
+            size += len(batch)
+    yield size, END
+
+
+def size_below(offset: int) -> int:
+    return max(size for size, first in end_offsets() if first <= offset)
+
+
+def log_of(files: Files) -> bytes:
+    return b"".join(files.get(place(base), b"") for base in BASES)
+
+
+def point_of(files: Files) -> int:
+    return next(iter(decode_offsets(files[POINTS]).values()), 0)
+
+
+# ---- a hand-over
+
+
+class Handing:
+    """A sound log of which everything from the segment `unsynced` on is in the page cache alone."""
+
+    def __init__(self, unsynced: int, *, marker: bool) -> None:
+        self.unsynced, self.marker = unsynced, marker
+        self.files = SOUND | {POINTS: checkpoint({"orders-0": unsynced})}
+
+    def make(self) -> MemoryFs:
+        volatile = [name for name in self.files if self.is_volatile(name)]
+        fs = on_disk({name: data for name, data in self.files.items() if name not in volatile})
+        if not self.unsynced:
+            fs.plant(PARTITION, FileKind.DIRECTORY)
+        for name in volatile:
+            with fs.create(TOP / name) as file:
+                file.append(self.files[name])
+        return fs
+
+    def is_volatile(self, name: str) -> bool:
+        file = PurePath(name).name
+        base = file.partition(".")[0]
+        return name.startswith("orders-0/") and (not base.isdecimal() or int(base) >= self.unsynced)
+
+    def run(self, fs: Fs) -> None:
+        self.hand_over(fs, 1)
+
+    def hand_over(self, fs: Fs, created_ms: int) -> HandedOver:
+        plan = plan_of(fs, MARKED if self.marker else OPTIONS)
+        orders = Orders(plan.plan_id, created_ms, "test")
+        return hand_over(fs, plan, orders, SilentReporter(), marker=self.marker)
+
+    def again(self, fs: Fs) -> None:
+        """Judge what the crash left, then do what the command does: recover, and hand over."""
+        assert isinstance(fs, MemoryFs)
+        self.judge_remains(fs.contents(str(TOP)))
+        recover(fs, MARKED if self.marker else OPTIONS, created_ms=next_time(fs))
+        self.hand_over(fs, next_time(fs))
+
+    def judge_remains(self, found: Files) -> None:
+        point = point_of(found)
+        assert point >= self.unsynced, "a recovery point that has fallen"
+        assert log_of(found)[: size_below(point)] == WHOLE[: size_below(point)], "a point beyond what is durable"
+        if point != self.unsynced:
+            assert self.files[POINTS] in kept_of(found)[0], "the old recovery points are not kept"
+        if MARKER in found:
+            assert self.marker, "a marker that nobody asked for"
+            assert size_below(point) == len(log_of(found)), "a marker beside old recovery points"
+            names = self.files if log_of(found) == WHOLE else ()
+            gone = {name for name in names if name != POINTS and found.get(name) != self.files[name]}
+            assert not gone, f"the marker says of {gone} what is not so"
+
+    def judge(self, fs: MemoryFs) -> None:
+        found = fs.contents(str(TOP))
+        log = log_of(found)
+        assert WHOLE.startswith(log), "the log is another one"
+        assert len(log) >= size_below(self.unsynced), "flushed records are gone"
+        assert size_below(point_of(found)) == len(log), "a recovery point that has not risen to the log end"
+        assert (MARKER in found) is self.marker
+        assert_point_within_log(fs)
+        assert_clean(fs, MARKED if self.marker else OPTIONS)
+
+    def crash(self, limit: int = LIMIT) -> Counts:
+        return every_crash(self.make, self.run, self.judge, self.again, 2, limit, SEED, promised=lambda: ())
+
+
+@pytest.mark.parametrize("marker", [False, True], ids=["points", "marker"])
+@pytest.mark.parametrize("unsynced", BASES)
+def test_a_hand_over_that_dies_anywhere_says_nothing_that_is_not_so(unsynced: int, *, marker: bool) -> None:
+    trial = Handing(unsynced, marker=marker)
+    fs = trial.make()
+    trial.run(fs)
+    assert live(fs.contents(str(TOP))).keys() == trial.files.keys() | ({MARKER} if marker else set())
+    for left in fs.crash_states():
+        assert live(left.to_fs(fs).contents(str(TOP))) == live(fs.contents(str(TOP))), "not all of it is durable"
+    assert trial.crash().states > 1
+
+
+class Skipping:
+    """Passes everything on to a file system but the calls of one method on paths that `which` picks."""
+
+    def __init__(self, fs: Any, method: str, which: Callable[[PurePath], bool] = lambda path: True) -> None:
+        self._fs, self._method, self._which = fs, method, which
+
+    def __getattr__(self, name: str) -> Any:
+        if name != self._method:
+            return getattr(self._fs, name)
+        return lambda path, *more: None if self._which(path) else getattr(self._fs, name)(path, *more)
+
+
+def points_rise_before_the_sync(patch: Patch) -> None:
+    sync, raise_points = handing._make_durable, handing._replace_checkpoint
+    late: list[tuple[Any, ...]] = []
+
+    def later(*arguments: Any) -> int:
+        late.append(arguments)
+        return 0
+
+    def first(*arguments: Any) -> None:
+        raise_points(*arguments)
+        sync(*late.pop())
+
+    patch.setattr(handing, "_make_durable", later)
+    patch.setattr(handing, "_replace_checkpoint", first)
+
+
+def nothing_is_synced(patch: Patch) -> None:
+    patch.setattr(handing, "_make_durable", lambda *_: 0)
+
+
+def _syncing(patch: Patch, change: Callable[[Any], Any]) -> None:
+    real = handing._make_durable
+    patch.setattr(handing, "_make_durable", lambda fs, *more: real(change(fs), *more))
+
+
+def logs_are_not_synced(patch: Patch) -> None:
+    _syncing(patch, lambda fs: Skipping(fs, "sync_file", lambda path: path.suffix == ".log"))
+
+
+def only_the_active_segment_is_synced(patch: Patch) -> None:
+    _syncing(patch, lambda fs: Skipping(fs, "sync_file", lambda path: not path.name.startswith(name_of(20)[:20])))
+
+
+def names_of_segments_are_not_synced(patch: Patch) -> None:
+    _syncing(patch, lambda fs: Skipping(fs, "sync_dir"))
+
+
+def the_marker_comes_before_the_points(patch: Patch) -> None:
+    real = handing._replace_checkpoint
+
+    def marker_first(fs: Fs, plan: LogDirPlan, *more: Any) -> None:
+        replace_atomically(fs, TOP / MARKER, handing.encode_clean_shutdown(-1))
+        real(fs, plan, *more)
+
+    patch.setattr(handing, "_replace_checkpoint", marker_first)
+
+
+def the_marker_comes_before_the_sync(patch: Patch) -> None:
+    real = handing._make_durable
+
+    def marker_first(fs: Fs, *more: Any) -> int:
+        replace_atomically(fs, TOP / MARKER, handing.encode_clean_shutdown(-1))
+        return real(fs, *more)
+
+    patch.setattr(handing, "_make_durable", marker_first)
+
+
+def old_points_are_not_kept(patch: Patch) -> None:
+    patch.setattr(handing, "_replace_checkpoint", lambda fs, plan, data, *_: replace_atomically(fs, TOP / POINTS, data))
+
+
+HAND_OVER_MUTANTS = [
+    points_rise_before_the_sync,
+    nothing_is_synced,
+    logs_are_not_synced,
+    only_the_active_segment_is_synced,
+    names_of_segments_are_not_synced,
+    the_marker_comes_before_the_points,
+    the_marker_comes_before_the_sync,
+    old_points_are_not_kept,
+]
+
+
+@pytest.mark.parametrize("mutant", HAND_OVER_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_planted_bug_of_handing_over_is_reported(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(CrashFailure):
+        Handing(10, marker="marker" in mutant.__name__).crash(FEW)
+
+
+# ---- a splice
+
+
+HOLED, HOLE_AT = place(10), len(segment(10)[0])
+HOLE = len(segment(10)[1])
+
+
+class Splicing:
+    """A flushed segment with a rotten batch in its middle, which a replica has."""
+
+    def __init__(self, keep: PurePath | None = None) -> None:
+        self.files = dict(SOUND)
+        flip(self.files, HOLED, HOLE_AT + 70)
+        self.keep = keep
+
+    def make(self) -> MemoryFs:
+        fs = on_disk(self.files)
+        if self.keep is not None:
+            fs.make_dir(self.keep)
+            fs.sync_dir(self.keep.parent)
+        return fs
+
+    def run(self, fs: Fs) -> None:
+        self.splice(fs, 1)
+
+    def splice(self, fs: Fs, created_ms: int) -> None:
+        plan = self.plan(fs)
+        if plan is not None:
+            orders = Orders(plan.plan_id, created_ms, "test", quarantine_dir=self.keep)
+            execute(fs, plan, lambda _: b"", orders, SilentReporter(), healed=lambda *_: [segment(10)[1]])
+
+    def plan(self, fs: Fs) -> LogDirPlan | None:
+        """Return the splice, as healing plans it; None where there is no hole any more."""
+        found = plan_of(fs, replace(OPTIONS, depth="full"))
+        if not found.is_held:
+            return None
+        path, after = TOP / HOLED, HOLE_AT + HOLE
+        size = len(self.files[HOLED])
+        pieces = (
+            SplicePiece(0, HOLE_AT),
+            SplicePiece(None, HOLE, "a replica", 12, 13, hashlib.sha256(segment(10)[1]).hexdigest()),
+            SplicePiece(after, size - after),
+        )
+        partition = replace(
+            found.partitions[0],
+            preconditions=(Precondition.of(path, fs.stat(path)),),
+            actions=(SpliceSegment(path, pieces, size, "holes filled from a replica"),),
+        )
+        return replace(found, verdicts=(), before=(), partitions=(partition,), after=(), preconditions=())
+
+    def again(self, fs: Fs) -> None:
+        assert isinstance(fs, MemoryFs)
+        found = fs.contents(str(TOP))
+        assert found[HOLED] in (self.files[HOLED], SOUND[HOLED]), "neither the old log nor the healed one"
+        self.judge_kept(fs)
+        self.splice(fs, next_time(fs))
+
+    def judge_kept(self, fs: MemoryFs) -> None:
+        kept, items = kept_of({**fs.contents(str(TOP)), **({} if self.keep is None else fs.contents(str(self.keep)))})
+        if fs.contents(str(TOP))[HOLED] != self.files[HOLED]:
+            assert self.files[HOLED] in kept, "the old log is not kept"
+            assert any(item["name"] == name_of(10) for item in items), "no manifest tells of the old log"
+
+    def judge(self, fs: MemoryFs) -> None:
+        found = fs.contents(str(TOP))
+        assert log_of(found) == WHOLE
+        others = {name: data for name, data in live(found).items() if not name.endswith(".tmp")}
+        assert others == dict(SOUND)
+        self.judge_kept(fs)
+        assert self.plan(fs) is None
+        for left in fs.crash_states():
+            assert live(left.to_fs(fs).contents(str(TOP))) == live(found), "not all that was done is durable"
+
+    def crash(self, limit: int = LIMIT) -> Counts:
+        return every_crash(
+            self.make, self.run, self.judge, self.again, 2, limit, SEED, promised=lambda: (), strict=True
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("keep", [None, PurePath("/keep")], ids=["beside", "elsewhere"])
+def test_a_splice_that_dies_anywhere_leaves_the_old_log_or_the_healed_one(keep: PurePath | None) -> None:
+    trial = Splicing(keep)
+    assert trial.plan(trial.make()) is not None, "see it fail first"
+    assert trial.crash().states > 1
+
+
+class _Unsynced:
+    """An open file whose `sync` does nothing."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def sync(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._inner.close()
+
+
+class _Careless(Skipping):
+    """Syncs neither the healed log when it is written nor afterwards."""
+
+    def __init__(self, fs: Any) -> None:
+        super().__init__(fs, "sync_file")
+
+    def create(self, path: PurePath, like: Any = None) -> Any:
+        file = self._fs.create(path, like)
+        return _Unsynced(file) if path.suffix == ".tmp" and ".log" in path.suffixes else file
+
+
+def _in(patch: Patch, method: str, change: Callable[[Any], Any]) -> None:
+    """Let one method of the executor work on another file system."""
+    real = getattr(_Directory, method)
+
+    def other(self: Any, *arguments: Any, **named: Any) -> Any:
+        fs, self._fs = self._fs, change(self._fs)
+        try:
+            return real(self, *arguments, **named)
+        finally:
+            self._fs = fs
+
+    patch.setattr(_Directory, method, other)
+
+
+def the_healed_log_is_not_synced(patch: Patch) -> None:
+    _in(patch, "_write_spliced", _Careless)
+
+
+def the_old_log_is_linked_after_the_rename(patch: Patch) -> None:
+    late: list[tuple[Any, PurePath, PurePath]] = []
+    first, real = _Directory.keep, _Directory.change
+
+    class Late(Skipping):
+        def link(self, source: PurePath, target: PurePath) -> None:
+            late.append((self._fs, source, target))
+
+    def change(self: Any, actions: Any) -> None:
+        real(self, actions)
+        for fs, source, target in late:
+            fs.link(source, target)
+        late.clear()
+
+    def keep(self: Any, actions: Any) -> None:
+        late.clear()
+        first(self, actions)
+
+    patch.setattr(_Directory, "keep", keep)
+    _in(patch, "_write_spliced", lambda fs: Late(fs, "none"))
+    patch.setattr(_Directory, "change", change)
+
+
+def the_name_of_the_old_log_is_not_synced(patch: Patch) -> None:
+    _in(patch, "keep", lambda fs: Skipping(fs, "sync_dir"))
+
+
+def the_rename_is_not_synced(patch: Patch) -> None:
+    _in(patch, "change", lambda fs: Skipping(fs, "sync_dir"))
+
+
+def the_healed_log_is_written_in_place(patch: Patch) -> None:
+    def change(self: Any, actions: Any) -> None:
+        for action in actions:
+            data = b"".join(self._spliced(action, hashlib.sha256()))
+            self._fs.truncate(action.path, 0)
+            with self._fs.open_append(action.path) as file:
+                file.append(data)
+                file.sync()
+
+    _in(patch, "_write_spliced", lambda fs: Skipping(fs, "link"))
+    patch.setattr(_Directory, "change", change)
+
+
+SPLICE_MUTANTS = [
+    the_healed_log_is_not_synced,
+    the_old_log_is_linked_after_the_rename,
+    the_name_of_the_old_log_is_not_synced,
+    the_rename_is_not_synced,
+    the_healed_log_is_written_in_place,
+]
+
+
+@pytest.mark.parametrize("mutant", SPLICE_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_planted_bug_of_splicing_is_reported(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(CrashFailure):
+        Splicing().crash(FEW)
