@@ -185,17 +185,22 @@ class _Comparison:
             self._plain_block(first, last)
 
     def _by_digest(self, states: Mapping[int, BlockState], absent: Sequence[int], data: tuple[int, int]) -> None:
-        """Judge a block of which no more than digests is known."""
-        everyone = [*states, *absent]
-        if self._compacted or not all(self._must_hold(n, *data) for n in everyone):
-            self._add(AuditKind.NOT_COMPARED, everyone[0], *data, _NOT_FETCHED)
+        """Judge a block of which no more than digests is known, by the replicas that must hold all of it."""
+        bound = [n for n in (*states, *absent) if self._must_hold(n, *data)]
+        if self._compacted or len(bound) < 2:
+            self._add(AuditKind.NOT_COMPARED, next(iter(states)), *data, _NOT_FETCHED)
             return
         groups: dict[int, list[int]] = {}
         for n, state in states.items():
-            groups.setdefault(state.digest, []).append(n)
+            if n in bound:
+                groups.setdefault(state.digest, []).append(n)
         self._blame(list(groups.values()), *data, _NOT_FETCHED, {n: s.max_epoch for n, s in states.items()})
         for n in absent:
-            self._lacks(n, *data)
+            if n in bound:
+                self._lacks(n, *data)
+        for n, state in states.items():
+            if n not in bound and state.digest not in groups and self._must_hold_some(n, *data):
+                self._add(AuditKind.NOT_COMPARED, n, *data, _NOT_FETCHED)
 
     def _plain_block(self, first: int, last: int) -> None:
         assert self._fetch is not None

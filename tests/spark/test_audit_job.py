@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,9 +14,10 @@ import pytest
 from support import killing
 from support.auditing import NOW_MS, audit
 from support.batches import reseal
-from support.fleets import DAMAGED, HEALTHY, copy_fleet, log_of, sources
+from support.fleets import DAMAGED, HEALTHY, copy_fleet, log_of, plant_missing_segment, sources
 
 from audit import job
+from audit.host_scan import scan_host
 from audit.options import AuditOptions, Source
 from audit.schema import BlockRow, FindingRow, SegmentRow, VerdictRow
 from audit.tables import Tables
@@ -165,3 +167,18 @@ def test_a_segment_that_kills_every_worker_is_named_and_the_rest_is_audited(
     assert result.kinds == {("task_failed", "blocking"): 1}
     assert result.segments == 38
     assert isinstance(Tables(out).read("verdicts", "a"), pa.Table)
+
+
+def test_reports_of_hosts_give_the_verdicts_that_digests_can_give(spark: SparkSession, tmp_path: Path) -> None:
+    plant_missing_segment(copy_fleet(tmp_path))
+    reports = []
+    for source in sources(tmp_path, "c"):
+        reports.append(str(tmp_path / f"{source.broker}.parquet"))
+        scan_host([source], AuditOptions(now_ms=NOW_MS), PurePath(reports[-1]))
+    shutil.rmtree(tmp_path / "0")  # no disk is asked again
+    options = AuditOptions(out=str(tmp_path / "out"), audit_id="a", now_ms=NOW_MS, reports=tuple(reports))
+    result = job.run(spark, [], options)
+    assert result.verdicts == {"healthy": 3, "divergent": 1}
+    # Of the metadata, of which broker 1 has not all, nothing can be said without its batches.
+    assert result.kinds == {("replica_differs", "damage"): 1, ("not_compared", "note"): 1}
+    assert (result.segments, result.bytes_read, result.kernel) == (38, 0, "reports")
