@@ -35,6 +35,7 @@ _LONGEST_REST: Final = 5.0
 _NEED_SECONDS: Final = 600.0
 _JUMP_MS: Final = 60_000
 _COMMIT_SECONDS: Final = 2.0
+_MANY_EMPTY: Final = 1000
 
 
 class Scrubber:
@@ -73,6 +74,8 @@ class Scrubber:
         """Topics that were asked for and are not read yet: a ledger that begins anew would forget them."""
         self.board = Board(clock, self.open_findings, options)
         self._started = False
+        self._empty = 0
+        """Segments one behind another of which nothing was to be read."""
         self._reset_times()
 
     def _reset_times(self) -> None:
@@ -301,7 +304,13 @@ class Scrubber:
         self._is_asked, self._size = bool(row.suspect), 0
         self.readings.begin(partition, row)
         self._verified_since_need = True
-        return None, 0.0
+        if self.readings.is_reading or row.suspect:
+            self._empty = 0
+            return None, 0.0
+        # Nothing of it is flushed. What costs nothing has no pace: where there is nothing else, it would never rest.
+        self._empty += 1
+        is_all_there_is = row.verified_ms is not None or self._empty > _MANY_EMPTY
+        return None, _LONGEST_REST if is_all_there_is else 0.0
 
     def _read_on(self) -> float:
         size, is_over = self.readings.advance()

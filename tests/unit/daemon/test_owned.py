@@ -125,6 +125,23 @@ def test_what_a_recovery_kept_is_counted_and_no_lag_is_claimed(tmp_path: Path) -
     ledger.close()
 
 
+def test_a_scrubber_of_what_was_never_flushed_comes_to_rest(tmp_path: Path) -> None:
+    events, clock = Told(), MovedClock()
+    ledger = Ledger(PurePath(tmp_path), clock, events, "test")
+
+    def scrubber(path: PurePath, flushed: FlushedUpTo) -> Scrubber:
+        return Scrubber(path, ledger, clock, events, ScrubOptions(), flushed=flushed, pressure=lambda: None)
+
+    with Own(tmp_path / "a", make_scrubber=scrubber) as own:
+        own.create(partitions=3)
+        own.append()
+        clock.advance(120)
+        waits = [own.worker.step() for _ in range(60)]
+        assert own.status().partitions, "they are known"
+        assert waits[-1] > 0
+    ledger.close()
+
+
 def test_a_clean_directory_has_no_recovery_to_show(tmp_path: Path) -> None:
     with Own(tmp_path / "a") as own:
         own.create()
