@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final
 
+from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
+from checkpoint.markers import PARTITION_METADATA
 from recovery.decide import Decision, Flushed, Where, decide
 from recovery.findings import Finding
 from recovery.partition import Survey
@@ -19,6 +21,7 @@ from recovery.plan import (
     RecoveryPlan,
     Rename,
     ReplaceFile,
+    Seen,
     SetAside,
     SplitLog,
     TruncateTo,
@@ -109,7 +112,21 @@ class Draft:
             cuts=tuple(self.cuts),
             loaded=loaded,
             scanned_bytes=scanned_bytes,
+            seen=None if loaded is None or actions else self.seen(loaded),
         )
+
+    def seen(self, loaded: LoadedOffsets) -> Seen:
+        """Return what is known of a partition in which nothing is to be done."""
+        resolved = self.survey.resolved
+        segments = resolved.segments
+        active = segments[-1].log_stat.size if segments else 0
+        unflushed: list[str] = []
+        if loaded.recovery_point < loaded.log_end:
+            first = max((f.base_offset for f in segments if f.base_offset <= loaded.recovery_point), default=0)
+            unflushed += (name for files in segments if files.base_offset >= first for name in files.names_there())
+            unflushed += (name for offset, name in resolved.snapshots.items() if offset >= first)
+            unflushed += (n for n in (EPOCHS_NAME, PARTITION_METADATA) if n in self.survey.inventory.entries)
+        return Seen(active, loaded.log_end in resolved.snapshots, tuple(unflushed))
 
 
 def _order(verdict: Verdict) -> tuple[str, int, str]:

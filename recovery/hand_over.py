@@ -11,28 +11,27 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
 
-from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
-from checkpoint.markers import PARTITION_METADATA, encode_clean_shutdown
+from checkpoint.markers import encode_clean_shutdown
 from checkpoint.offsets import decode_offsets, encode_offsets
 from recovery.execute import Applying, Orders, execute
 from recovery.log_dir import MARKER, RECOVERY_POINTS
 from recovery.partition import SMALL_FILE_LIMIT
-from recovery.plan import LogDirPlan, RecoveryPlan, ReplaceFile, regular_partitions, rising_points
+from recovery.plan import LogDirPlan, RecoveryPlan, ReplaceFile, Seen, regular_partitions, rising_points
 from recovery.report import count, full_size
 from storage.errors import CorruptData, FileVanished, printable
-from storage.fs import FileKind, Fs, ReadFs, read_all, replace_atomically
+from storage.fs import Fs, ReadFs, read_all, replace_atomically
 from storage.names import FileRole, FileState, parse_file_name
 from storage.units import Offset, TopicPartition
 
 MARKED_VERSIONS: Final = ("4.3",)
 """Brokers that were seen to start rightly from a marker that we left."""
 _NO_EPOCH: Final = -1
-_SEGMENT_FILES: Final = (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_INDEX, FileRole.SNAPSHOT)
+_FEW: Final = 2
 _REASON: Final = "all below the log ends is verified and durable"
 
 
@@ -117,41 +116,45 @@ def _replace_checkpoint(fs: Fs, plan: LogDirPlan, data: bytes, orders: Orders, r
 
 def _make_durable(fs: Fs, plan: LogDirPlan, rising: dict[TopicPartition, RecoveryPlan], threads: int) -> int:
     """Sync every file that may hold bytes from the recovery point on, and the directories; return how many files."""
-    work = list(rising.values())
-    if threads > 1 and len(work) > 1:
+    if not rising:
+        return 0
+    files = [partition.directory / name for partition in rising.values() for name in _unflushed(partition)]
+    directories = [partition.directory for partition in rising.values()]
+    if threads > 1 and len(files) > _FEW:
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (brings logging; one log needs none of it)
 
         with ThreadPoolExecutor(threads, thread_name_prefix="sync") as pool:
-            synced = sum(pool.map(lambda partition: _sync_partition(fs, partition), work))
+            for done in (pool.map(fs.sync_file, files), pool.map(fs.sync_dir, directories)):
+                deque(done, 0)
     else:
-        synced = sum(_sync_partition(fs, partition) for partition in work)
-    if work:
-        fs.sync_dir(plan.log_dir)
-    return synced
+        for path in files:
+            fs.sync_file(path)
+        for directory in directories:
+            fs.sync_dir(directory)
+    fs.sync_dir(plan.log_dir)
+    return len(files)
 
 
-def _sync_partition(fs: Fs, partition: RecoveryPlan) -> int:
-    assert partition.loaded is not None
-    entries = fs.entries(partition.directory)
-    bases = [base for name in entries if (base := _base(name, (FileRole.LOG,))) is not None]
-    first = max((base for base in bases if base <= partition.loaded.recovery_point), default=0)
-    count = 0
-    for name, stat in entries.items():
-        base = _base(name, _SEGMENT_FILES)
-        if stat.kind is FileKind.FILE and (
-            (base is not None and base >= first) or name in (EPOCHS_NAME, PARTITION_METADATA)
-        ):
-            fs.sync_file(partition.directory / name)
-            count += 1
-    fs.sync_dir(partition.directory)
-    return count
+def _unflushed(partition: RecoveryPlan) -> tuple[str, ...]:
+    assert partition.seen is not None  # an empty plan of a log that can be loaded has it
+    return partition.seen.unflushed
 
 
-def _base(name: str, roles: Sequence[FileRole]) -> int | None:
-    parsed = parse_file_name(name)
-    if parsed is None or parsed.role not in roles or parsed.state is not FileState.LIVE:
-        return None
-    return parsed.base_offset
+def _seen(fs: ReadFs, partition: RecoveryPlan) -> Seen:
+    """Return what the look at a partition has seen; of one without a plan, which is held, what a listing tells."""
+    if partition.seen is not None:
+        return partition.seen
+    with contextlib.suppress(FileVanished):
+        logs = {
+            parsed.base_offset: stat.size
+            for name, stat in fs.entries(partition.directory).items()
+            if (parsed := parse_file_name(name)) is not None
+            and parsed.role is FileRole.LOG
+            and parsed.state is FileState.LIVE
+            and parsed.base_offset is not None
+        }
+        return Seen(logs[max(logs)] if logs else 0, has_end_snapshot=False, unflushed=())
+    return Seen(0, has_end_snapshot=False, unflushed=())
 
 
 # ---- what is left to the broker
@@ -159,16 +162,7 @@ def _base(name: str, roles: Sequence[FileRole]) -> int | None:
 
 def active_bytes(fs: ReadFs, plan: LogDirPlan) -> int:
     """Return the bytes that a broker scans at an unclean start once the points have risen: its active segments."""
-    total = 0
-    for _, partition in regular_partitions(plan):
-        with contextlib.suppress(FileVanished):
-            logs = {
-                base: stat.size
-                for name, stat in fs.entries(partition.directory).items()
-                if (base := _base(name, (FileRole.LOG,))) is not None
-            }
-            total += logs[max(logs)] if logs else 0
-    return total
+    return sum(_seen(fs, partition).active_bytes for _, partition in regular_partitions(plan))
 
 
 def _why_no_marker(fs: ReadFs, plan: LogDirPlan) -> str:
@@ -183,9 +177,6 @@ def _why_no_marker(fs: ReadFs, plan: LogDirPlan) -> str:
         if partition.loaded is None:
             return f"{partition.partition} was not looked at"
         end = partition.loaded.log_end
-        snapshots = [
-            base for name in fs.entries(partition.directory) if (base := _base(name, (FileRole.SNAPSHOT,))) is not None
-        ]
-        if end > partition.loaded.log_start and end not in snapshots:
+        if end > partition.loaded.log_start and not _seen(fs, partition).has_end_snapshot:
             return f"{partition.partition} has no producer snapshot at its log end {end}"
     return ""

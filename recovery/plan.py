@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
 from typing import Any, Final, TypeAlias
@@ -24,6 +24,8 @@ from storage.units import TopicPartition
 SCHEMA_VERSION: Final = 1
 """Of the JSON form. Fields are only ever added under the same number."""
 
+NOT_PLAIN: Final = "not plain"
+"""Marks a field that is no part of the plan and of its id."""
 DEFAULT_INDEX_INTERVAL: Final = 4096
 """Kafka's default of `index.interval.bytes`."""
 DEFAULT_INDEX_BYTES: Final = 10 << 20
@@ -158,6 +160,18 @@ class LoadedOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What the look at a partition has seen that whoever hands it over wants to know; no part of the plan."""
+
+    active_bytes: int
+    """Size of the last log."""
+    has_end_snapshot: bool
+    """The producers at the log end are on the disk."""
+    unflushed: tuple[str, ...]
+    """Files that may hold what is not durable: from the segment of the recovery point on, and those beside the log."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """One finding, the letter of the row that decided on it, and the decision."""
 
@@ -195,6 +209,7 @@ class RecoveryPlan:
     cuts: tuple[Cut, ...]
     loaded: LoadedOffsets | None
     scanned_bytes: int
+    seen: Seen | None = field(default=None, compare=False, repr=False, metadata={NOT_PLAIN: True})
 
     @property
     def findings(self) -> Iterator[Finding]:
@@ -310,7 +325,8 @@ def to_plain(value: object) -> Any:
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
-        plain = {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+        told = (each.name for each in fields(value) if NOT_PLAIN not in each.metadata)
+        plain = {name: to_plain(getattr(value, name)) for name in told}
         return {"kind": _ACTION_KINDS[type(value)], **plain} if type(value) in _ACTION_KINDS else plain
     return value
 

@@ -70,6 +70,11 @@ class SegmentFiles:
         made.paths = [None, None, None, None]
         return made
 
+    def names_there(self) -> list[str]:
+        """Return the names of those that are there."""
+        stats = (self.log_stat, self.index_stat, self.time_index_stat, self.txn_index_stat)
+        return [name for name, stat in zip(self.names, stats, strict=True) if stat is not None]
+
     def _path(self, number: int) -> PurePath:
         path = self.paths[number]
         if path is None:

@@ -116,6 +116,10 @@ def calls_of(trace: str) -> Counter[str]:
     return found
 
 
+POINTS_STAY = "make room: the recovery points stay as they were"
+"""A full disk at the very last step: everything is in order but for that, and the next run does it."""
+
+
 @pytest.fixture(params=sorted(DAMAGES))
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
     need("strace", root=False)
@@ -160,7 +164,7 @@ def fault_in(scene: Scene, fault: Fault, check: Callable[[subprocess.CompletedPr
         came = "(INJECTED)" in trace or "killed by SIGKILL" in trace
         if came:  # threads share the work as it comes, and the n-th call of one may not
             check(done, fault)
-        if done.returncode == 0:
+        if done.returncode == 0 and POINTS_STAY not in done.stdout + done.stderr:
             check_recovered(done, scene.home, scene.wanted)
         check_end(scene.home, scene.before, scene.wanted)
     except (AssertionError, LogmendError) as error:
