@@ -1,6 +1,6 @@
 """Runs the programs of this folder and puts their figures into one table, one JSON file and one picture.
 
-Usage: python bench/run.py [--quick] [--out DIR] [--scratch DIR]        writes results.json and results.svg to DIR
+Usage: python bench/run.py [--quick] [--out DIR] [--scratch DIR]    writes results.json, results.svg and growth.svg
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ HERE: Final = Path(__file__).resolve().parent
 PROGRAMS: Final = {
     "bench_recover.py": ("--mib", "256"),
     "bench_verify.py": ("--mib", "64"),
+    "bench_shapes.py": ("--mib", "64", "--repeat", "1", "--segments", "256"),
     "bench_open.py": ("--partitions", "100"),
     "bench_audit.py": ("--mib", "256", "--segments", "10000"),
     "bench_engine.py": ("--mib", "128"),
     "bench_daemon.py": ("--rounds", "3", "--seconds", "8", "--partitions", "1000", "--idle-seconds", "20"),
 }
 """Each program, and what makes it quick."""
+BESIDE_ITSELF: Final = ("bench_daemon.py", "bench_shapes.py")
+"""Those that know no Kafka."""
 RECOVER_TARGETS: Final = {16384: 2.3, 1024: 10.0, 170: 30.0}
 BAR: Final = 22
 
@@ -37,7 +40,7 @@ def figures(program: str, told: dict[str, Any]) -> Iterator[dict[str, Any]]:
             told_row = {"what": row["what"], "ours": row["ours"], "theirs": row["theirs"], "target": row["target"]}
             if program == "bench_audit.py":
                 told_row |= {"what": f"{row['what']}, beside the plain scan", "is_kafka": False}
-            elif program == "bench_daemon.py":
+            elif program in BESIDE_ITSELF:
                 told_row["is_kafka"] = False
             yield told_row
             continue
@@ -98,6 +101,8 @@ def main() -> None:
             result = Path(place) / f"{program}.json"
             words = [sys.executable, str(HERE / program), "--json", str(result), *(quick if asked.quick else ())]
             print(f"== {program}", flush=True)
+            if program == "bench_shapes.py":
+                words += ["--svg", str(Path(asked.out, "growth.svg"))]
             subprocess.run([*words, *(["--scratch", asked.scratch] if asked.scratch else [])], check=False)
             if result.exists():
                 every[program] = json.loads(result.read_text())
