@@ -91,6 +91,11 @@ def expected(rounds: int = ROUNDS) -> dict[bytes | None, bytes | None]:
     return {f"k{key}".encode(): f"value {KEYS * (rounds - 1) + key}".encode() for key in range(KEYS)}
 
 
+def put_back(own: Compacting, number: int) -> None:
+    """Append the last value of a key once more."""
+    own.worker.run(lambda m: own.append(m, number, f"value {KEYS * (ROUNDS - 1) + number}"))
+
+
 def left_of_first(own: Compacting) -> int:
     """Return how many are left of the records that the log was filled with."""
     return own.worker.run(lambda m: sum(each.offset < KEYS * ROUNDS for each in records(m)))
@@ -111,7 +116,9 @@ def test_appends_get_their_turn_between_the_pieces_of_a_compaction_and_none_is_l
     assert own.failed == []
     assert len(appended) == own.pieces > segments, "a turn for each piece"
     assert left_of_first(own) < 2 * KEYS
-    later = {f"k{number % KEYS}".encode(): f"later {number}".encode() for number in appended}
+    later: dict[bytes | None, bytes | None] = {
+        f"k{number % KEYS}".encode(): f"later {number}".encode() for number in appended
+    }
     assert own.values == {**expected(), **later}
     assert own.worker.run(lambda m: m.log(P0).log_end) == KEYS * ROUNDS + len(appended)
 
@@ -140,6 +147,6 @@ def test_what_clients_do_to_the_log_meanwhile_harms_neither_it_nor_the_directory
         assert own.worker.run(lambda m: [*m.partitions()]) == []
         return
     for number in range(KEYS):
-        own.worker.run(lambda m, number=number: own.append(m, number, f"value {KEYS * (ROUNDS - 1) + number}"))
+        put_back(own, number)
     own.compact()
     assert own.values == expected()

@@ -226,8 +226,9 @@ def test_a_directory_whose_volume_is_not_mounted_is_not_made_anew_and_opened_onc
         own.append()
     assert "log_dirs" in (state / FILE_NAME).read_text()
     place.rename(volume)
-    for make in (lambda: None, place.mkdir):
-        make()
+    for leaves_mount_point in (False, True):
+        if leaves_mount_point:
+            place.mkdir()
         with Own(place, state_dir=state) as own:
             assert own.states == [DirState.ABSENT]
             assert "is its volume mounted?" in own.status().reason
