@@ -318,6 +318,9 @@ def rising_points(plan: LogDirPlan) -> dict[TopicPartition, RecoveryPlan]:
 
 def to_plain(value: object) -> Any:
     """Return a plan, or any value made of dataclasses, as what JSON knows: an action carries its `kind`."""
+    kind = type(value)
+    if kind in _AS_IT_IS:  # most of what there is
+        return value
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, PurePath):
@@ -325,12 +328,20 @@ def to_plain(value: object) -> Any:
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
-        told = (each.name for each in fields(value) if NOT_PLAIN not in each.metadata)
-        plain = {name: to_plain(getattr(value, name)) for name in told}
-        return {"kind": _ACTION_KINDS[type(value)], **plain} if type(value) in _ACTION_KINDS else plain
+        plain = {name: to_plain(getattr(value, name)) for name in _told(kind)}
+        return {"kind": _ACTION_KINDS[kind], **plain} if kind in _ACTION_KINDS else plain
     return value
 
 
+def _told(kind: type) -> tuple[str, ...]:
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = tuple(each.name for each in fields(kind) if NOT_PLAIN not in each.metadata)
+    return names
+
+
+_NAMES: Final[dict[type, tuple[str, ...]]] = {}
+_AS_IT_IS: Final[frozenset[type]] = frozenset({str, int, bool, type(None)})
 _ACTION_KINDS: Final[dict[type, str]] = {
     Quarantine: "quarantine",
     TruncateTo: "truncate",
