@@ -79,6 +79,13 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     made.put("/etc/logmend/own.toml", '[[log_dir]]\npath = "/var/lib/kafka/own"\nmode = "own"\n')
     made.put("/opt/test/slow", "")
     made.put("/var/lib/kafka/own/.keep", "")
+    made.put(f"/var/lib/kafka/own/many-0/{NAME}", long_log(BATCHES))
+    made.put("/var/lib/kafka/own/many-0/partition.metadata", "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    made.put("/etc/logmend/on-failure", '#!/bin/sh\necho "told that $1 failed"\n', 0o755)
+    made.put(
+        "/etc/systemd/system/logmend-guard.service.d/told.conf",
+        "[Unit]\nOnFailure=logmend-failed@%n.service\n",
+    )
     made.put(
         "/etc/systemd/system/logmend.service.d/own.conf",
         "[Service]\nExecStart=\nExecStart=/opt/logmend/bin/logmend run --config /etc/logmend/own.toml\n",
@@ -158,12 +165,48 @@ def test_a_reload_reads_the_file_again_and_a_wrong_one_changes_nothing(machine: 
     machine.run("/bin/sh", "-c", "sed -i '/levle/d' /etc/logmend/logmend.toml")
 
 
-def test_a_directory_of_ours_is_opened_written_below_and_shut_down_cleanly(machine: Machine) -> None:
+def test_a_unit_that_fails_for_good_is_told_of(machine: Machine) -> None:
+    machine.run("/bin/sh", "-c", "echo 'nonsense = 1' >> /etc/logmend/logmend.toml")
+    machine.run("systemctl", "restart", "logmend-guard", check=False)
+    machine.until(lambda: machine.show("logmend-guard", "ActiveState") == "failed")
+    unit = "logmend-failed@logmend-guard.service.service"
+    machine.until(lambda: "told that logmend-guard.service failed" in machine.journal("-u", unit))
+    assert machine.show("logmend-guard", "ExecMainStatus") == "2"
+    machine.run("/bin/sh", "-c", "sed -i '/nonsense/d' /etc/logmend/logmend.toml")
+    machine.run("systemctl", "reset-failed", "logmend-guard")
+    machine.run("systemctl", "start", "logmend-guard")
+
+
+def test_a_directory_of_ours_is_recovered_telling_how_far_opened_and_shut_down_cleanly(machine: Machine) -> None:
     machine.run("rm", "/var/lib/kafka/own/.keep")
-    machine.run("systemctl", "start", "logmend")
+    machine.run("touch", "/opt/test/slow")
+    machine.run("systemctl", "start", "--no-block", "logmend")
+    said = machine.until(lambda: re.search("recovering .*", machine.show("logmend", "StatusText")))
+    how_far = r"recovering /var/lib/kafka/own: [0-9.]+ .iB of [0-9.]+ .iB, \d+ %, .*0 of 1 partition"
+    machine.until(lambda: re.match(how_far, machine.show("logmend", "StatusText")))
+    assert machine.show("logmend", "ActiveState") == "activating", said
+    machine.run("rm", "/opt/test/slow")
+    machine.until(lambda: machine.show("logmend", "ActiveState") == "active")
     assert machine.show("logmend-guard", "ActiveState") == "inactive", "the two units exclude one another"
     assert "serving 1" in machine.until(lambda: machine.show("logmend", "StatusText"))
     machine.run("systemctl", "stop", "logmend")
     assert machine.show("logmend", "Result") == "success"
     assert machine.run("stat", "-c", "%U", "/var/lib/kafka/own/.kafka_cleanshutdown").strip() == "kafka"
     machine.run("systemctl", "start", "logmend-guard")
+
+
+def test_the_recovery_may_be_part_of_the_brokers_own_start(machine: Machine) -> None:
+    machine.run("systemctl", "stop", "kafka", "logmend-recover")
+    machine.run("systemctl", "mask", "--runtime", "logmend-recover")
+    (drop_in,) = (path for path in (UNITS / "kafka.service.d").iterdir() if "ExecStartPre=" in path.read_text())
+    place = f"/etc/systemd/system/kafka.service.d/{drop_in.name}"
+    machine.run("/bin/sh", "-c", f"cat > {place} <<'END'\n{drop_in.read_text()}END\n")
+    log = f"/var/lib/kafka/data/orders-0/{NAME}"
+    machine.run("/bin/sh", "-c", f"head -c 30 {log} > /tmp/torn; cat /tmp/torn >> {log}; rm -f /var/lib/kafka/note")
+    machine.run("rm", "-f", "/var/lib/kafka/data/.kafka_cleanshutdown")
+    machine.run("rm", "-f", "/etc/systemd/system/kafka.service.requires/logmend-recover.service")
+    machine.run("systemctl", "daemon-reload")
+    assert "ExecStartPre=/opt/logmend" in machine.run("systemctl", "cat", "kafka")
+    machine.run("systemctl", "start", "kafka")
+    note = json.loads(machine.until(lambda: machine.run("cat", "/var/lib/kafka/note", check=False)))
+    assert note["sizes"][f"orders-0/{NAME}"] == len(SOUND)
