@@ -41,6 +41,8 @@ from storage.units import Offset
 _CHUNK: Final = 1 << 20
 _CLEANED: Final = ".cleaned"
 _SWAP: Final = ".swap"
+_NOT_YET: Final = (_SWAP, _CLEANED)
+"""In the order in which they step aside: while one is `.cleaned`, a loader drops them all."""
 _IN_PLACE: Final = (".index", ".timeindex")
 _AT_ONCE: Final = 64
 """Files that are written before they are synced together."""
@@ -246,10 +248,10 @@ class _Directory:
                 return [self._write_piece(action, piece) for piece in action.pieces]
 
     def _write_piece(self, action: SplitLog, piece: Piece) -> Item:
-        """Write a piece under the suffix that says it is not to be used yet."""
+        """Write a piece under a name of ours: one that a loader knows may still be taken by what a crash has left."""
         stat = self._fs.stat(action.path)
         live = _piece_path(action, piece)
-        target = live.with_name(live.name + _CLEANED)
+        target = temporary_name(live)
         digest = hashlib.sha256()
         self._write_new(target, self._pieces(action.path, piece.position, piece.size, digest), stat, private=False)
         self._fs.set_mtime(target, stat.mtime_ns)
@@ -370,10 +372,16 @@ class _Directory:
         replaced = [a for a in actions if isinstance(a, ReplaceFile)]
         splits = [a for a in actions if isinstance(a, SplitLog)]
         self._rename([(a, temporary_name(a.path), a.path) for a in actions if isinstance(a, SpliceSegment)])
+        asides = [a for a in actions if isinstance(a, SetAside)]
+        in_the_way = {_piece_path(s, piece).name + suffix for s in splits for piece in s.pieces for suffix in _NOT_YET}
+        for suffix in _NOT_YET:
+            early = [a for a in asides if a.path.name in in_the_way and a.path.name.endswith(suffix)]
+            self._rename([(a, a.path, self._aside(a)) for a in early])
         for split in splits:
             self._report(split)
+            self._move_pieces(split, temporary_name(PurePath("-")).name[1:], _CLEANED)
             self._move_pieces(split, _CLEANED, _SWAP)
-        self._rename([(a, a.path, self._aside(a)) for a in actions if isinstance(a, SetAside)])
+        self._rename([(a, a.path, self._aside(a)) for a in asides if a.path.name not in in_the_way])
         for cut in (a for a in actions if isinstance(a, TruncateTo)):
             self._cut(cut)
         self._rename([(a, a.path, a.target) for a in actions if isinstance(a, Rename)])

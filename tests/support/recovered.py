@@ -68,14 +68,19 @@ def assert_point_within_log(fs: MemoryFs) -> None:
         assert partition.loaded is None or point <= partition.loaded.log_end, f"{point} is above the end"
 
 
-def assert_restorable(fs: MemoryFs, before: Files, places: Iterable[PurePath] = (TOP,)) -> None:
-    """Whatever recoveries did, restoring all of it gives what was there before; tried on a copy."""
+def assert_restorable(
+    fs: MemoryFs, before: Files, places: Iterable[PurePath] = (TOP,), unfinished: tuple[str, ...] = (".tmp",)
+) -> None:
+    """Whatever recoveries did, restoring all of it gives what was there before; tried on a copy.
+
+    What an interrupted recovery had begun may come back as well, under the suffixes that say so.
+    """
     other = copy.deepcopy(fs)
     kept, bad = find_kept(other, places)
     assert not bad
     restore(other, kept)
     found = live(other.contents(str(TOP)))
-    found = {name: data for name, data in found.items() if not name.endswith(".tmp") or name in before}
+    found = {name: data for name, data in found.items() if not name.endswith(unfinished) or name in before}
     assert found == live(before), sorted(
         name for name in found.keys() | before.keys() if found.get(name) != before.get(name)
     )
