@@ -36,6 +36,7 @@ from support.log_dirs import (
 from support.memory_fs import MemoryFs
 from support.recovered import assert_clean, kept_of, next_time
 
+from checkpoint.markers import encode_clean_shutdown
 from checkpoint.offsets import decode_offsets
 from recovery import hand_over as handing
 from recovery.execute import Orders, _Directory, execute
@@ -200,7 +201,7 @@ def the_marker_comes_before_the_points(patch: Patch) -> None:
     real = handing._replace_checkpoint
 
     def marker_first(fs: Fs, plan: LogDirPlan, *more: Any) -> None:
-        replace_atomically(fs, TOP / MARKER, handing.encode_clean_shutdown(-1))
+        replace_atomically(fs, TOP / MARKER, encode_clean_shutdown(-1))
         real(fs, plan, *more)
 
     patch.setattr(handing, "_replace_checkpoint", marker_first)
@@ -210,7 +211,7 @@ def the_marker_comes_before_the_sync(patch: Patch) -> None:
     real = handing._make_durable
 
     def marker_first(fs: Fs, *more: Any) -> int:
-        replace_atomically(fs, TOP / MARKER, handing.encode_clean_shutdown(-1))
+        replace_atomically(fs, TOP / MARKER, encode_clean_shutdown(-1))
         return real(fs, *more)
 
     patch.setattr(handing, "_make_durable", marker_first)

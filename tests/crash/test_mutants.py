@@ -149,7 +149,7 @@ def derived_files_are_replaced_before_the_cut(patch: Patch) -> None:
     patch.setattr(Directory, "change", change)
 
 
-MUTANTS = {
+MUTANTS: dict[Callable[[Patch], None], str] = {
     copies_are_not_synced: "damage_with_later_segments",
     names_of_copies_are_not_synced: "garbage_between_segments",
     a_checkpoint_leads_the_log: "torn_tail",
