@@ -152,10 +152,10 @@ def test_cells_are_coloured_by_verdict_and_by_age_against_the_promise(visit: Any
     rest = [cell("t", 5, None), *(cell("t", 6 + i, verdict=each) for i, each in enumerate(CellVerdict))]
     with serving(PORT, lambda: service(log_dir(partitions=(*ages, *rest)))) as server:
         page = visit(server)
-        names = [page.locator("[role=option]").nth(i).get_attribute("class") for i in range(12)]
+        names = [page.locator("[role=option]").nth(i).get_attribute("class") for i in range(6 + len(CellVerdict))]
     kinds = [str(name).removeprefix("cell ") for name in names]
     assert kinds[:6] == ["a0", "a1", "a2", "a3", "late", "unverified"]
-    assert kinds[6:] == ["damaged", "held", "unreadable", "suspect", "unverified", "a0"]
+    assert kinds[6:] == ["damaged", "held", "unreadable", "suspect", "repairable", "unverified", "a0"]
 
 
 def test_verdicts_differ_in_shape_and_not_in_colour_alone(visit: Any) -> None:
@@ -165,7 +165,7 @@ def test_verdicts_differ_in_shape_and_not_in_colour_alone(visit: Any) -> None:
         drawn = page.evaluate(
             "[...document.querySelectorAll('[role=option]')].map((e) => getComputedStyle(e).backgroundImage)"
         )
-    assert len({image for image in drawn if image != "none"}) == 4
+    assert len({image for image in drawn if image != "none"}) == 5
 
 
 def test_the_map_is_one_stop_of_the_tab_key_and_arrows_move_in_it(visit: Any) -> None:
