@@ -117,7 +117,8 @@ class Handing:
         if MARKER in found:
             assert self.marker, "a marker that nobody asked for"
             assert point > self.unsynced or not found.get(place(20)), "a marker beside old recovery points"
-            gone = {name for name in looked_at if name != POINTS and found.get(name) != looked_at[name]}
+            lasting = (name for name in looked_at if name != POINTS and not name.endswith(".tmp"))
+            gone = {name for name in lasting if found.get(name) != looked_at[name]}
             assert not gone, f"the marker says of {gone} what is not so"
 
     def judge(self, fs: MemoryFs) -> None:
