@@ -246,7 +246,8 @@ def test_while_the_broker_runs_only_reading_commands_work(
     recover(broker)  # leaves copies of what it cut, for `quarantine`
     start_again(broker)
     read_all(load.cluster)
-    listed, _ = dict.fromkeys(line.split()[0] for line in logmend("quarantine", "list", log_dir).stdout.splitlines()[:-1])
+    lines = logmend("quarantine", "list", log_dir).stdout.splitlines()[:-1]
+    listed, _ = dict.fromkeys(line.split()[0] for line in lines)
     plan = tmp_path / "plan.json"
     before = dict(steady(log_dir))
 
