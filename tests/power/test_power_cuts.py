@@ -11,7 +11,7 @@ from power.forked import CUTTERS, cut_forked
 from power.powercut import COMMANDS, cut
 from support.faults import EVERYTHING, need_mounts
 
-from storage.fs import OsFs, OsWriteFile
+from storage.fs import OsWriteFile
 
 CUTS = 100 if EVERYTHING else 5
 FORKED = 1000 if EVERYTHING else 20
@@ -50,12 +50,12 @@ def test_a_power_cut_under_code_of_ours_takes_nothing_that_was_flushed(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("owner", "name"), [(OsWriteFile, "sync"), (OsFs, "sync_file")])
-def test_cuts_find_an_engine_that_does_not_sync(
-    tmp_path: Path, owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("work", ["engine", "recover"])
+def test_cuts_find_code_that_does_not_sync_what_it_writes(
+    tmp_path: Path, work: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The proof that they bite: a planted bug is found."""
     need_disks(tmp_path, "ext4")
-    monkeypatch.setattr(owner, name, lambda *_: None)
+    monkeypatch.setattr(OsWriteFile, "sync", lambda *_: None)
     with pytest.raises(AssertionError, match="cut"):
-        cut_forked("ext4", "engine" if name == "sync" else "recover", 150, 0, tmp_path)
+        cut_forked("ext4", work, 150, 0, tmp_path)
