@@ -6,6 +6,7 @@ refused before any effect.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -164,14 +165,19 @@ def ensure_same(wanted: Wanted, plan: LogDirPlan) -> None:
     """Raise `PlanStale`, naming the first file or partition that differs, unless the new plan is the old one."""
     if plan.plan_id == wanted.plan_id:
         return
-    found = to_plain(plan)
-    for old, new in ((wanted.content, found), *_partition_pairs(wanted.content, found)):
+    # A plan that somebody has edited may hold anything where lists and names belong; then it is another one as well.
+    with contextlib.suppress(AttributeError, KeyError, TypeError):
+        _name_difference(wanted.content, to_plain(plan))
+    raise PlanStale(plan.log_dir, "what would be done for it has changed")
+
+
+def _name_difference(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    for old, new in ((wanted, found), *_partition_pairs(wanted, found)):
         _compare_files(old.get("preconditions", []), new.get("preconditions", []))
-    for old, new in _partition_pairs(wanted.content, found):
+    for old, new in _partition_pairs(wanted, found):
         if old != new:
             place = PurePath(str(new.get("directory") or old.get("directory")))
             raise PlanStale(place, "what would be done for it has changed")
-    raise PlanStale(plan.log_dir, "what would be done for it has changed")
 
 
 def _partition_pairs(

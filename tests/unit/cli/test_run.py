@@ -248,27 +248,27 @@ def test_a_full_state_directory_stops_nothing(tmp_path: Path, daemons: list[Daem
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_a_guarded_volume_that_is_unmounted_is_absent_and_comes_back(tmp_path: Path, daemons: list[Daemon]) -> None:
-    place = tmp_path / "a"
+    place, volume = tmp_path / "a", tmp_path / "volume"
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place]
-    if subprocess.run(mount, check=False).returncode:
+    volume.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", volume], check=False).returncode:
         pytest.skip("no tmpfs can be mounted here")
-    make_log_dir(tmp_path / "image", batch_v2(0, 2), recovery_point=2)
-    copy = ["cp", "-r", f"{tmp_path}/image/.", place]
-    subprocess.run(copy, check=True)
     try:
+        make_log_dir(volume, batch_v2(0, 2), recovery_point=2)
+        mount = ["mount", "--bind", volume, place]  # with all that is on it at once
+        subprocess.run(mount, check=True)
         daemons.append(it := Daemon(tmp_path, "--log-dir", place))
         it.until("service_ready")
         subprocess.run(["umount", "-l", place], check=True)
         gone = it.until("log_dir_absent")
         assert gone["log_dir"] == str(place)
         subprocess.run(mount, check=True)
-        subprocess.run(copy, check=True)
         it.until("log_dir_back")
         until(lambda: it.shown == {str(place): "guarding"})
         assert it.end() == 0
     finally:
-        subprocess.run(["umount", "-l", place], check=False)
+        for mounted in (place, volume):
+            subprocess.run(["umount", "-l", mounted], check=False)
 
 
 def test_a_lock_that_somebody_takes_while_we_guard_is_theirs(tmp_path: Path, daemons: list[Daemon]) -> None:
