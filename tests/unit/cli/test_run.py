@@ -262,6 +262,7 @@ def test_a_guarded_volume_that_is_unmounted_is_absent_and_comes_back(tmp_path: P
         subprocess.run(["umount", "-l", place], check=True)
         gone = it.until("log_dir_absent")
         assert gone["log_dir"] == str(place)
+        until(lambda: it.shown == {str(place): "absent"})
         subprocess.run(mount, check=True)
         it.until("log_dir_back")
         until(lambda: it.shown == {str(place): "guarding"})
