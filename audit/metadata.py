@@ -18,19 +18,15 @@ from audit.options import Source
 from audit.reading import open_place
 from audit.schema import Int, Ints, Text
 from checkpoint.uuids import encode_uuid
-from storage.batch import split_batches
+from recovery.metadata_log import apply_metadata
 from storage.errors import BatchCorrupt
 from storage.fs import ReadFs
-from storage.kraft import MetadataRecord, decode_metadata_record
-from storage.log_reader import LogReader
-from storage.names import METADATA_TOPIC, FileRole, FileState, parse_file_name
-from storage.record import records_of
-from storage.rows import BatchRows
+from storage.kraft import MetadataRecord
+from storage.names import METADATA_TOPIC
 from storage.varint import read_uvarint
 
 _UUID: Final = 16
 _INT32: Final = struct.Struct(">i")
-_CONTROL: Final = 0x20
 _TOPIC_RESOURCE: Final = 2
 _REPLICAS_TAG: Final = 2
 _KEPT: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
@@ -151,29 +147,6 @@ def read_metadata(source: Source) -> Metadata:
 
 def read_directory(fs: ReadFs, directory: PurePath) -> Metadata:
     """Return the metadata in a partition directory of `__cluster_metadata`; raises as `read_metadata` does."""
-    files = [file for name in fs.entries(directory) if (file := parse_file_name(name)) is not None]
-    live = [file for file in files if file.state is FileState.LIVE and file.base_offset is not None]
-    snapshots = [file for file in live if file.role is FileRole.METADATA_SNAPSHOT]
-    metadata, start = Metadata(), 0
-    if snapshots:
-        newest = max(snapshots, key=lambda file: (file.base_offset, file.epoch))
-        _take_in(fs, directory / newest.name, 0, metadata)
-        start = newest.base_offset or 0
-    for file in live:
-        if file.role is FileRole.LOG:
-            _take_in(fs, directory / file.name, start, metadata)
+    metadata = Metadata()
+    apply_metadata(fs, directory, metadata.apply)
     return metadata
-
-
-def _take_in(fs: ReadFs, path: PurePath, start: int, metadata: Metadata) -> None:
-    def on_rows(rows: BatchRows, count: int, window: memoryview, origin: int) -> None:
-        for i in range(count):
-            if rows.last_offset[i] >= start and not rows.attributes[i] & _CONTROL and window:
-                place = rows.position[i] - origin
-                for batch in split_batches(window[place : place + rows.size[i]]):
-                    for record in records_of(batch):
-                        metadata.apply(decode_metadata_record(record.value))
-
-    size = fs.stat(path).size
-    with fs.open_read(path) as file:
-        LogReader().scan(file, path, size, 0, on_rows)
