@@ -16,10 +16,9 @@ from typing import Final, NamedTuple
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.leader_epoch import EpochStart, epoch_at, read_epochs
 from checkpoint.markers import PARTITION_METADATA, decode_partition_metadata
-from checkpoint.offsets import decode_offsets
 from recovery.findings import Damage, Subject
 from recovery.inventory import resolve, take_inventory
-from recovery.log_dir import RECOVERY_POINTS
+from recovery.log_dir import RECOVERY_POINTS, known_offsets
 from recovery.partition import SMALL_FILE_LIMIT
 from recovery.plan import LogDirPlan, Precondition, RecoveryPlan, SplicePiece, SpliceSegment, regular_partitions
 from recovery.replica import Offer, ReplicaFacts, ReplicaSource, ReplicaUnusable
@@ -270,20 +269,13 @@ def plan_healing(
 
 def recovery_points(fs: ReadFs, log_dir: PurePath) -> dict[TopicPartition, int]:
     """Return what the checkpoint says; nothing where it cannot be used."""
-    return {name: int(point) for name, point in _checkpoint(fs, log_dir / RECOVERY_POINTS).items()}
+    return {name: int(point) for name, point in known_offsets(fs, log_dir / RECOVERY_POINTS).items()}
 
 
 def _damaged_logs(partition: RecoveryPlan) -> set[PurePath]:
     return {
         f.path for f in partition.findings if f.kind.subject is Subject.LOG or f.kind is Damage.LOG_MISSING
     }  # fmt: skip
-
-
-def _checkpoint(fs: ReadFs, path: PurePath) -> Mapping[TopicPartition, Offset]:
-    try:
-        return decode_offsets(read_all(fs, path, SMALL_FILE_LIMIT))
-    except (FileVanished, CorruptData, UnsupportedFormat):
-        return {}
 
 
 @dataclass(slots=True)
@@ -336,8 +328,8 @@ class _Partition:
             topic_id = decode_partition_metadata(data).topic_id
         except (FileVanished, CorruptData, UnsupportedFormat):
             topic_id = None
-        watermarks = _checkpoint(self.fs, self.log_dir / FileRole.HIGH_WATERMARKS.value)
-        cleaned = _checkpoint(self.fs, self.log_dir / FileRole.CLEANER_OFFSETS.value)
+        watermarks = known_offsets(self.fs, self.log_dir / FileRole.HIGH_WATERMARKS.value)
+        cleaned = known_offsets(self.fs, self.log_dir / FileRole.CLEANER_OFFSETS.value)
         return Ours(epochs, int(watermarks.get(self.name, 0)), cleaned.get(self.name), topic_id)
 
     def _fill(self, hole: Hole, ours: Ours) -> tuple[str, list[Offer]] | None:

@@ -33,7 +33,7 @@ from recovery.plan import (
     TruncateTo,
     Verdict,
 )
-from storage.errors import CorruptData, ReadFault, UnsupportedFormat
+from storage.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
 from storage.fs import FileKind, FileStat, ReadFs, read_all
 from storage.names import (
     REMOTE_INDEX_CACHE,
@@ -207,6 +207,14 @@ def _read_checkpoint(fs: ReadFs, state: LogDirState, name: str) -> dict[TopicPar
     except ReadFault as fault:
         state.findings.append(Finding(Damage.READ_ERROR, path, str(fault)))
     return None
+
+
+def known_offsets(fs: ReadFs, path: PurePath) -> Mapping[TopicPartition, Offset]:
+    """Return what a checkpoint says; nothing where it is missing or cannot be used. Raises `ReadFault`."""
+    try:
+        return decode_offsets(read_all(fs, path, SMALL_FILE_LIMIT))
+    except (FileVanished, CorruptData, UnsupportedFormat):
+        return {}
 
 
 # ---- planning

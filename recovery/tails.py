@@ -7,22 +7,21 @@ the copy is then the only one. Opt in, bounded in size, and let go of after some
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
 
-from checkpoint.offsets import decode_offsets
 from recovery.execute import Applying, Orders, execute
-from recovery.partition import SMALL_FILE_LIMIT
+from recovery.log_dir import known_offsets
 from recovery.plan import KeepCopy, LogDirPlan, RecoveryPlan, regular_partitions
 from recovery.quarantine import expire, find_kept
 from recovery.report import count, full_size
-from storage.errors import BatchCorrupt, CorruptData, FileVanished, UnsupportedFormat, printable
-from storage.fs import FileKind, Fs, ReadFs, read_all
+from storage.errors import BatchCorrupt, printable
+from storage.fs import FileKind, Fs, ReadFs
 from storage.names import FileRole, FileState, parse_file_name
 from storage.segment_walk import first_batch_reaching
-from storage.units import Offset, TopicPartition
+from storage.units import Offset
 
 REASON: Final = "not known to be safe elsewhere, kept before a broker starts"
 _DAY_MS: Final = 86_400_000
@@ -84,7 +83,7 @@ def _only(partition: RecoveryPlan, copies: tuple[KeepCopy, ...]) -> RecoveryPlan
 
 
 def _tails(fs: ReadFs, plan: LogDirPlan) -> Iterator[tuple[RecoveryPlan, list[KeepCopy]]]:
-    watermarks = _watermarks(fs, plan.log_dir)
+    watermarks = known_offsets(fs, plan.log_dir / FileRole.HIGH_WATERMARKS.value)
     for name, partition in regular_partitions(plan):
         if partition.loaded is None or partition.held:
             continue
@@ -92,13 +91,6 @@ def _tails(fs: ReadFs, plan: LogDirPlan) -> Iterator[tuple[RecoveryPlan, list[Ke
         known = min(int(watermarks.get(name, 0)), partition.loaded.recovery_point)
         if known < partition.loaded.log_end:
             yield partition, list(_copies(fs, partition.directory, max(known, partition.loaded.log_start)))
-
-
-def _watermarks(fs: ReadFs, log_dir: PurePath) -> Mapping[TopicPartition, Offset]:
-    try:
-        return decode_offsets(read_all(fs, log_dir / FileRole.HIGH_WATERMARKS.value, SMALL_FILE_LIMIT))
-    except (FileVanished, CorruptData, UnsupportedFormat):
-        return {}
 
 
 def _copies(fs: ReadFs, directory: PurePath, watermark: int) -> Iterator[KeepCopy]:
