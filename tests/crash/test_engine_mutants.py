@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from json import JSONDecodeError
 from pathlib import PurePath
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from crash.engine_steps import begun, run
 from crash.test_sequences import Judge
+from support.wrapped_fs import Unsynced
 
 from daemon.log_dir import LogDir
 from storage.errors import LogmendError
-from storage.fs import Fs, WriteFile
+from storage.fs import Fs
 from storage.log import Log
 from storage.names import FileState
 from storage.segment import LogSegment
@@ -21,25 +22,6 @@ from storage.segment import LogSegment
 Patch = pytest.MonkeyPatch
 TOP = PurePath("/data")
 PARTITION = TOP / "orders-0"
-
-
-class _Unsynced:
-    """An open file whose `sync` does nothing."""
-
-    def __init__(self, inner: WriteFile) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def sync(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._inner.close()
 
 
 class Careless:
@@ -61,11 +43,11 @@ class Careless:
 
     def create(self, path: PurePath, like: Any = None) -> Any:
         file = self._fs.create(path, like)
-        return file if self._directories or not self._which(path) else _Unsynced(file)
+        return file if self._directories or not self._which(path) else Unsynced(file)
 
     def open_append(self, path: PurePath) -> Any:
         file = self._fs.open_append(path)
-        return file if self._directories or not self._which(path) else _Unsynced(file)
+        return file if self._directories or not self._which(path) else Unsynced(file)
 
 
 def without_sync_of(suffix: str) -> Callable[[Fs], Any]:

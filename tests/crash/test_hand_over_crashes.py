@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from crash.harness import Counts, CrashFailure, every_crash
@@ -35,6 +35,7 @@ from support.log_dirs import (
 )
 from support.memory_fs import MemoryFs
 from support.recovered import assert_clean, kept_of, next_time
+from support.wrapped_fs import Unsynced
 
 from checkpoint.markers import encode_clean_shutdown
 from checkpoint.offsets import decode_offsets
@@ -326,25 +327,6 @@ def test_a_splice_that_dies_anywhere_leaves_the_old_log_or_the_healed_one(keep: 
     assert trial.crash().states > 1
 
 
-class _Unsynced:
-    """An open file whose `sync` does nothing."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def sync(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._inner.close()
-
-
 class _Careless(Skipping):
     """Syncs neither the healed log when it is written nor afterwards."""
 
@@ -353,7 +335,7 @@ class _Careless(Skipping):
 
     def create(self, path: PurePath, like: Any = None) -> Any:
         file = self._fs.create(path, like)
-        return _Unsynced(file) if path.suffix == ".tmp" and ".log" in path.suffixes else file
+        return Unsynced(file) if path.suffix == ".tmp" and ".log" in path.suffixes else file
 
 
 def _in(patch: Patch, method: str, change: Callable[[Any], Any]) -> None:

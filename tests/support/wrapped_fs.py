@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 from pathlib import PurePath
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from storage.fs import FileStat, Fs, ReadFile, WriteFile, read_fault, write_fault
 
@@ -193,3 +193,22 @@ class TracingFs(WrappedFs):
             if call.method == method and call.path.name == name:
                 return place
         raise ValueError(f"no {method} of {name} among {self.calls}")
+
+
+class Unsynced:
+    """An open file whose `sync` does nothing."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def sync(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._inner.close()
