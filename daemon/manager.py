@@ -23,7 +23,7 @@ from daemon.partition import Partition
 from daemon.refusals import PartitionOffline, UnknownTopic
 from daemon.schedule import Schedule
 from daemon.topics import Topic, Topics
-from storage.errors import DiskFull, EnvironmentFault, LogmendError
+from storage.errors import DiskFull, EnvironmentFault, FileVanished, LogmendError
 from storage.fs import Fs
 from storage.inheriting_fs import InheritingFs
 from storage.log import Log
@@ -32,6 +32,9 @@ from storage.names import FileRole
 from storage.producers import Origin
 from storage.refusals import LogUnusable
 from storage.units import Epoch, Offset, TopicPartition
+
+Spread = Callable[[Callable[[Partition], LogmendError | None], list[Partition]], Iterable[LogmendError | None]]
+"""Calls a function for each partition and returns what it returns, in order, as `map` does."""
 
 
 class LogManager:
@@ -123,15 +126,61 @@ class LogManager:
         """
         log_dir, partition = self._find(name)
         with self.fenced(log_dir):
-            done = partition.log.append_as_leader(
-                batch, leader_epoch=partition.leader_epoch, now_ms=now_ms, origin=origin,
-                transaction_version=transaction_version,
-            )  # fmt: skip
+            done = partition.append(batch, now_ms, origin, transaction_version)
             if done is not None:
                 partition.log.set_high_watermark(partition.log.log_end)
-                if done.rolled is not None:
-                    partition.rolled_to = done.rolled.base_offset
         return done
+
+    def append_unsynced(
+        self,
+        name: TopicPartition,
+        batch: bytes | bytearray | memoryview,
+        now_ms: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        transaction_version: int = 0,
+    ) -> Appended | None:
+        """Append as `append` does, but let no consumer see it before a `sync`, or a flush, has made it durable."""
+        log_dir, partition = self._find(name)
+        with self.fenced(log_dir):
+            return partition.append(batch, now_ms, origin, transaction_version)
+
+    def sync(self, names: Iterable[TopicPartition], spread: Spread = map) -> dict[TopicPartition, LogmendError]:
+        """Make all batches of these logs durable, and let consumers see them; return what failed, log by log.
+
+        A sync that fails takes its log directory offline. `spread` may use threads: each call is for another log.
+        """
+        failed: dict[TopicPartition, LogmendError] = {}
+        found: list[tuple[LogDir, Partition]] = []
+        for name in dict.fromkeys(names):
+            try:
+                found.append(self._find(name))
+            except LogmendError as refusal:
+                failed[name] = refusal
+        faults = list(spread(_try_sync, [partition for _, partition in found]))
+        for (log_dir, partition), fault in zip(found, faults, strict=True):
+            if fault is None:
+                partition.log.set_high_watermark(partition.log.log_end)
+                continue
+            failed[partition.name] = fault
+            with contextlib.suppress(LogmendError), self.fenced(log_dir):
+                raise fault
+        return failed
+
+    def write_back(self, name: TopicPartition) -> None:
+        """Send what was appended last on its way to the disk, so that a later sync finds less to do.
+
+        From any thread, beside everything else: nothing of the log changes, and nothing is promised. Raises
+        `WriteFault`, which `fail` is to be told of, and as `partition` does.
+        """
+        with contextlib.suppress(FileVanished):
+            self._fs.sync_file(self.partition(name).log.segments.active.path(FileRole.LOG))
+
+    def fail(self, name: TopicPartition, fault: EnvironmentFault) -> None:
+        """Take a log directory offline for a fault that came up beside the manager, in a read or a `write_back`."""
+        with contextlib.suppress(LogmendError):
+            log_dir, _ = self._find(name)
+            log_dir.go_offline(str(fault))
 
     def read(
         self, name: TopicPartition, start: Offset, max_bytes: int, isolation: Isolation = Isolation.HIGH_WATERMARK
@@ -154,6 +203,8 @@ class LogManager:
         It tells a follower, or a consumer, from where on what it has is not in the log any more.
         """
         partition = self.partition(name)
+        if epoch == partition.leader_epoch:  # it may be due, and not noted before the first append
+            return partition.leader_epoch, partition.log.log_end
         return end_offset_for(partition.epochs.entries, epoch, partition.log.log_end)
 
     def delete_records(self, name: TopicPartition, before: Offset) -> None:
@@ -293,6 +344,14 @@ class LogManager:
                 log_dir.offline = "closed"
         if failed:
             raise failed[0]
+
+
+def _try_sync(partition: Partition) -> LogmendError | None:
+    try:
+        partition.log.sync()
+    except LogmendError as fault:
+        return fault
+    return None
 
 
 __all__ = ["LogManager", "ManagerOptions", "Topic"]

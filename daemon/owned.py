@@ -71,6 +71,9 @@ class Engine(Protocol):
         Raises `NotServing` before the logs are open and once they are being closed.
         """
 
+    def run_at_once(self, call: Callable[[LogManager], T]) -> T | None:
+        """Do as `run` does, but never wait: return None, with nothing done, while somebody else is at the manager."""
+
 
 class Listener(Protocol):
     """Serves clients. All three are called by the worker's thread, `status` by any."""
@@ -128,6 +131,17 @@ class OwnWorker(Worker):
             if self._manager is None:
                 raise NotServing("the logs are not open")
             return call(self._manager)
+
+    def run_at_once(self, call: Callable[[LogManager], T]) -> T | None:
+        """See `Engine`."""
+        if not self._turn.take_if_free():
+            return None
+        try:
+            if self._manager is None:
+                raise NotServing("the logs are not open")
+            return call(self._manager)
+        finally:
+            self._turn.give_back()
 
     def beat(self) -> Hashable:
         """See `daemon.runner`: what the disk did, and what was scanned or compacted."""

@@ -9,6 +9,8 @@ from pathlib import PurePath
 from daemon.epoch_file import EpochFile
 from storage.cleanable import Cleanable, DirtySegment, LogState, assess
 from storage.log import Log
+from storage.log_types import Appended
+from storage.producers import Origin
 from storage.refusals import LogUnusable
 from storage.retention import LogEnds, RetainedSegment, Retention, RetentionPolicy, retain
 from storage.segment import LogSegment
@@ -46,6 +48,17 @@ class Partition:
             return True
         return False
 
+    def append(
+        self, batch: bytes | bytearray | memoryview, now_ms: int, origin: Origin, transaction_version: int
+    ) -> Appended | None:
+        """Append as `Log.append_as_leader` does; no consumer sees it before the high watermark is raised."""
+        done = self.log.append_as_leader(
+            batch, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, transaction_version=transaction_version
+        )
+        if done is not None and done.rolled is not None:
+            self.rolled_to = done.rolled.base_offset
+        return done
+
     def close_removed(self) -> None:
         """Let go of the segments that have left the log; for when their files go."""
         self.log.close_removed()
@@ -61,8 +74,10 @@ class Partition:
         self.log.close()
 
     def flush(self, now_ms: int, up_to: Offset | None = None) -> None:
-        """Make the log durable; raises as `Log.flush` does."""
-        self.log.flush(up_to)
+        """Make the log durable; raises as `Log.flush` does. What is durable by then counts as replicated."""
+        point = self.log.flush(up_to)
+        if point > self.log.high_watermark:
+            self.log.set_high_watermark(point)
         if up_to is None:
             self.last_flush_ms = now_ms
         if self.rolled_to is not None and self.log.recovery_point >= self.rolled_to:

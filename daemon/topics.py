@@ -66,6 +66,8 @@ class Topics:
         self._topics: dict[str, Topic] = {}
         self._entries: Catalog = {}
         self._broker: BrokerSettings | None = None
+        self.revision = 0
+        """Rises with each change."""
 
     def get(self, name: str) -> Topic:
         """Return a topic; raises `UnknownTopic`."""
@@ -240,6 +242,7 @@ class Topics:
 
     def _write_lists(self, changed: Iterable[TopicEntry]) -> None:
         """Write the list to every log directory; one that is offline is brought up to date when it is opened again."""
+        self.revision += 1
         self._entries |= {entry.topic: entry for entry in changed}
         for log_dir in self._online():
             with self._fenced(log_dir):

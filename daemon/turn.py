@@ -20,6 +20,14 @@ class Turn:
         """How many threads wait for it."""
         return self._waiting
 
+    def take_if_free(self) -> bool:
+        """Have the turn from now on if nobody has it, without waiting; tell whether. `give_back` ends it."""
+        return self._lock.acquire(blocking=False)
+
+    def give_back(self) -> None:
+        """End what `take_if_free` began, in the same thread."""
+        self._lock.release()
+
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         """Have the turn within the context."""

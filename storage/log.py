@@ -4,8 +4,8 @@ The protocol around it:
 
 - **Opening** is for directories that are clean: recovery has been there, or a broker or `close` left it so.
 - **Epochs** are kept by an `EpochKeeper`, which the log calls before it writes what makes a call needed.
-- **Durability**: only `flush` and `close` make anything durable; what they return may go into the checkpoint, then and
-  not earlier. The checkpoint may lag behind `recovery_point`, never lead it; after a truncation it is written at once.
+- **Durability**: `flush`, `sync` and `close` make things durable. A checkpoint may lag behind `recovery_point`, which
+  `flush` and `close` return, and never lead it; after a truncation it is written at once.
 - **Threads**: one at a time may change the log. `read` and `offset_for_time` may run beside it in other threads: they
   see what was appended whole.
 - **Failures**: an append that is refused, or that the disk refuses, leaves the log as it was, but for an epoch that was
@@ -31,7 +31,7 @@ from storage.log_types import Appended, LogSetup, Rolled, Truncated
 from storage.names import FileState
 from storage.producer_files import ProducerFiles, rebuild
 from storage.producer_state import ProducerEvent, ProducerState
-from storage.producers import Origin, Producers, SeenBatch
+from storage.producers import Origin, Producers
 from storage.readable_log import ReadableLog
 from storage.refusals import AppendTooLarge, LogUnusable, OffsetOutOfRange, UnexpectedOffset
 from storage.rows import CONTROL_NONE, BatchRows, Data
@@ -63,6 +63,7 @@ class Log(ReadableLog):
         self._end_reason: str | None = None
         self._terms = Terms.of(config)
         self._rows: BatchRows | None = None
+        self._named: LogSegment | None = None  # the newest whose name a `sync` made durable
 
     @classmethod
     def open(
@@ -146,7 +147,7 @@ class Log(ReadableLog):
         active, rolled = self._make_room(checked, now_ms)
         for event in checked.events:
             if origin is Origin.CLIENT and (seen := self.producers.find_duplicate(event)) is not None:
-                return _answer_again(seen, rolled)
+                return Appended(seen.first_offset, seen.last_offset, seen.timestamp, is_duplicate=True, rolled=rolled)
             self.producers.check(event, origin, transaction_version)
         return self._write(active, checked, rolled)
 
@@ -308,6 +309,18 @@ class Log(ReadableLog):
             self._flush(target, target)
         return self.recovery_point
 
+    def sync(self) -> Offset:
+        """Make all batches durable, but no index and no recovery point; return the log end. Raises as `flush` does."""
+        self._usable()
+        segments = self.segments.between(self.recovery_point, INT64_MAX)
+        with self._or_end():
+            for segment in segments:
+                segment.sync_log()
+            if self._named is not segments[-1]:
+                self._fs.sync_dir(self.directory)
+        self._named = segments[-1]
+        return self.log_end
+
     def _flush(self, below: int, target: Offset) -> None:
         """Make the segments with bases below `below` durable, as far as they are not: all below `target` is then."""
         unflushed = self.segments.between(self.recovery_point, below)
@@ -387,7 +400,8 @@ class Log(ReadableLog):
         self._cut_epochs(offset)
         self.log_start = min(offset, self.log_start)
         self._load_producers(now_ms)
-        self._lower_high_watermark()
+        if self.high_watermark >= offset:
+            self.set_high_watermark(offset)
         return Truncated(self.log_end, self.recovery_point, removed)
 
     def truncate_fully(self, start: Offset, now_ms: int, *, log_start: Offset | None = None) -> Truncated:
@@ -412,10 +426,6 @@ class Log(ReadableLog):
     def _cut_epochs(self, end: Offset) -> None:
         self._epoch = None
         self._setup.epochs.truncate_from_end(end)
-
-    def _lower_high_watermark(self) -> None:
-        if self.high_watermark >= self.log_end:
-            self.set_high_watermark(self.log_end)
 
     def delete_segments(self, segments: Iterable[LogSegment]) -> tuple[PurePath, ...]:
         """Take segments out of the log, with the snapshots at their bases; return their files, `.deleted` now.
@@ -488,7 +498,3 @@ class Log(ReadableLog):
         self.close_removed()
         for segment in self.segments:
             segment.close()
-
-
-def _answer_again(seen: SeenBatch, rolled: Rolled | None) -> Appended:
-    return Appended(seen.first_offset, seen.last_offset, seen.timestamp, is_duplicate=True, rolled=rolled)

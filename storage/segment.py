@@ -366,15 +366,19 @@ class LogSegment:
 
         Raises `WriteFault`; after one from a sync nothing of this segment may be relied on, and no sync repeated.
         """
+        self.sync_log()
+        self.write_indexes()
+        for index in self._indexes():
+            index.sync()
+
+    def sync_log(self) -> None:
+        """Make the batches durable, and nothing else; raises as `flush` does."""
         if self._log_dirty:
             if self._out is not None:
                 self._out.sync()
             else:
                 self._fs.sync_file(self.path(FileRole.LOG))
             self._log_dirty = False
-        self.write_indexes()
-        for index in self._indexes():
-            index.sync()
 
     def write_indexes(self) -> None:
         """Bring the index files up to the entries; a transaction index without entries gets no file."""
