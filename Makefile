@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH
 
 DIR ?=
-CODE := storage checkpoint recovery daemon audit cli
+CODE := storage checkpoint recovery wire daemon server audit cli
 BUILT_FROM := pyproject.toml $(wildcard setup.py storage/*.c storage/*.h)
 PYTEST := python -m pytest -n 2 --timeout 300
 

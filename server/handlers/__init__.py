@@ -1,0 +1,1 @@
+"""What is done for each request: values in, values out, no sockets."""

@@ -1,0 +1,242 @@
+"""WireServer: accepts Kafka clients and serves them in one thread, by an asyncio loop of its own.
+
+`start` binds the address and returns once it is served; `stop` lets what was begun be finished within a bounded time.
+Connections above the limit are closed at once, idle ones after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from server.clock import LoopTimers
+from server.conversation import Conversation, Tally
+from server.dispatch import Dispatcher, ListenerInfo
+from server.limits import Limits
+from server.plain import PlainTransport
+from server.sasl import Login
+from storage.errors import ExitStatus, LogmendError, printable
+from wire.frame import Budget, FrameReader
+
+MakeDispatcher = Callable[[ListenerInfo, LoopTimers], Dispatcher]
+"""Called in the loop's thread before the first connection, with where clients shall connect."""
+_SHARED_BYTES: Final = 256 << 10
+_BACKLOG: Final = 128
+_SWEEP_SECONDS: Final = 1.0
+_STARTING_SECONDS: Final = 60.0
+
+
+class ListenFailed(LogmendError):
+    """The address cannot be listened on."""
+
+    status = ExitStatus.ENVIRONMENT
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Where to listen; `advertised` is what clients are told, port 0 stands for the one that is listened on."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertised: tuple[str, int] | None = None
+    node_id: int = 1
+    cluster_id: str = ""
+    limits: Limits = field(default_factory=Limits)
+    make_login: Callable[[], Login] | None = None
+    """For each connection; None: nobody has to say who they are."""
+    tls: Any = None
+    """An `ssl.SSLContext`, or None."""
+
+
+class WireServer:
+    """See the module. `start`, `stop` and `status` may be called from any thread."""
+
+    def __init__(self, options: ServerOptions, make_dispatcher: MakeDispatcher) -> None:
+        self._options, self._make_dispatcher = options, make_dispatcher
+        self.tally = Tally()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._listening: socket.socket | None = None
+        self._transports: set[PlainTransport] = set()
+        self._budget = Budget(options.limits.frames_together)
+        self._shared = memoryview(bytearray(_SHARED_BYTES))
+        self._failed: BaseException | None = None
+        self._ready = threading.Event()
+        self._dispatcher: Dispatcher
+        self._is_stopping = False
+        self.port = 0
+
+    # ---- from any thread
+
+    def start(self) -> None:
+        """Listen and serve; raises `ListenFailed`."""
+        self._listening = _bound(self._options.host, self._options.port)
+        self.port = int(self._listening.getsockname()[1])
+        self._thread = threading.Thread(target=self._run, name="logmend-wire", daemon=True)
+        self._thread.start()
+        self._ready.wait(_STARTING_SECONDS)
+        if self._failed is not None:
+            self._thread.join()
+            raise self._failed
+
+    def stop(self) -> None:
+        """Accept no more, finish what was begun within the limit of time, close all; harmless when stopped."""
+        thread, loop = self._thread, self._loop
+        if thread is None or loop is None:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(self._begin_stop)
+        thread.join()
+        self._thread = None
+
+    def status(self) -> Mapping[str, object]:
+        """Return counts, for people and metrics."""
+        tally = self.tally
+        return {
+            "port": self.port,
+            "connections": len(self._transports),
+            "accepted": tally.accepted,
+            "received_bytes": tally.received,
+            "sent_bytes": tally.sent,
+            "requests": dict(tally.requests),
+            "closed": dict(tally.closed),
+        }
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the thread."""
+        assert self._loop is not None, "it was not started"
+        return self._loop
+
+    # ---- in the thread
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # noqa: BLE001 (told to whoever started it)
+            self._failed = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        options = self._options
+        host, port = options.advertised or (options.host, 0)
+        info = ListenerInfo(host, port or self.port, options.node_id, options.cluster_id)
+        listening = self._listening
+        assert listening is not None, "it was bound"
+        try:
+            self._dispatcher = self._make_dispatcher(info, LoopTimers(loop))
+            loop.add_reader(listening, self._accept)
+            sweeping = loop.create_task(self._sweep())
+            self._ready.set()
+            await self._over
+            sweeping.cancel()
+        finally:
+            loop.remove_reader(listening)
+            listening.close()
+
+    def _accept(self) -> None:
+        assert self._listening is not None, "it was bound"
+        try:
+            made, address = self._listening.accept()
+        except (BlockingIOError, ConnectionError, InterruptedError):
+            return
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                self._pause_accepting()
+                return
+            raise
+        if len(self._transports) >= self._options.limits.connections:
+            self.tally.closed["connections"] += 1
+            made.close()
+            return
+        self.tally.accepted += 1
+        made.settimeout(0)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._converse(made, str(address[0]))
+
+    def _pause_accepting(self) -> None:
+        """Let connections wait in the kernel until files are free again."""
+        listening, loop = self._listening, self.loop
+        assert listening is not None, "it was bound"
+        loop.remove_reader(listening)
+        loop.call_later(1.0, lambda: None if self._is_stopping else loop.add_reader(listening, self._accept))
+
+    def _converse(self, made: socket.socket, host: str) -> None:
+        options = self._options
+        reader = FrameReader(options.limits.frame_before_login, self._budget)
+        transport = PlainTransport(made, reader, self._shared, self.tally, self._forget)
+        login = options.make_login() if options.make_login else None
+        conversation = Conversation(self._dispatcher, transport, host, options.limits, self.tally, login)
+        self._transports.add(transport)
+        transport.begin(conversation)
+
+    def _forget(self, transport: PlainTransport) -> None:
+        self._transports.discard(transport)
+        if self._is_stopping and not self._transports and not self._over.done():
+            self._over.set_result(None)
+
+    async def _sweep(self) -> None:
+        """Close what has been idle for too long, and let those read on that waited for room."""
+        limits = self._options.limits
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            now = self.loop.time()
+            for each in tuple(self._transports):
+                each.look()
+                still = (now - each.moved) * 1000
+                if not each.conversation.is_logged_in and (now - each.began) * 1000 > limits.login_ms:
+                    self._expire(each, "login")
+                elif each.is_midway and still > limits.frame_ms:
+                    self._expire(each, "frame_late")
+                elif still > limits.idle_ms and (each.is_congested or not each.conversation.is_busy):
+                    self._expire(each, "idle")
+
+    def _expire(self, transport: PlainTransport, kind: str) -> None:
+        self.tally.closed[kind] += 1
+        transport.close(kind)
+
+    def _begin_stop(self) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        assert self._listening is not None, "it was bound"
+        self.loop.remove_reader(self._listening)
+        self.loop.create_task(self._finish())
+
+    async def _finish(self) -> None:
+        until = self.loop.time() + self._options.limits.stop_ms / 1000
+        for each in tuple(self._transports):
+            each.conversation.end()
+        while self._transports and self.loop.time() < until:
+            for each in tuple(self._transports):
+                if not each.conversation.is_busy and not each.is_congested:
+                    each.close("the listener stops")
+            if self._transports:
+                await asyncio.sleep(0.01)
+        for each in tuple(self._transports):
+            each.close("the listener stops")
+        if not self._over.done():
+            self._over.set_result(None)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(_BACKLOG)
+    except OSError as error:
+        made.close()
+        raise ListenFailed(f"{printable(host)}:{port}: cannot listen: {error.strerror or error}") from error
+    made.settimeout(0)
+    return made

@@ -1,0 +1,162 @@
+"""FrameReader: the receiving half of a connection, bytes in and whole frames out; it does no input or output itself.
+
+A frame is four bytes of size and as many bytes. The size is judged before a byte of the frame is kept: above the limit
+the connection ends. Small frames come through whatever buffer the caller reads into; a large one is received in place,
+into memory that is counted against a budget which all connections share. While the budget has no room, `is_waiting`
+says so and the caller stops reading; `retry` goes on.
+Source: Apache Kafka 4.3.0, NetworkReceive.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.errors import ExitStatus, LogmendError
+
+LARGE: Final = 1 << 16
+"""Bytes from which on a frame has memory of its own."""
+_SIZE_BYTES: Final = 4
+_LEAST: Final = 8
+"""Bytes of the shortest request header: key, version, correlation id."""
+
+
+class FrameInvalid(LogmendError):
+    """A size that no request has, or one above the limit: what follows cannot be told apart any more."""
+
+    status = ExitStatus.USAGE
+
+
+class Budget:
+    """Bytes that the unprocessed large frames of all connections may take together; for one thread.
+
+    One frame is let in however large it is when nothing else is there: limits of single frames are for the reader.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.used = limit, 0
+
+    def take(self, size: int) -> bool:
+        """Count `size` bytes if there is room; tell whether there was."""
+        if self.used and self.used + size > self.limit:
+            return False
+        self.used += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Count `size` bytes as free again."""
+        self.used -= size
+        assert self.used >= 0, "more was given back than taken"
+
+
+class Frame:
+    """The bytes of a request without their size. `release` says that they are processed; once is enough."""
+
+    __slots__ = ("_budget", "_counted", "data")
+
+    def __init__(self, data: memoryview, budget: Budget | None = None) -> None:
+        self.data, self._budget = data, budget
+        self._counted = len(data)
+
+    def release(self) -> None:
+        """Give the memory back to the budget; whoever still has a view of the data may go on using it."""
+        budget, self._budget = self._budget, None
+        if budget is not None:
+            budget.give_back(self._counted)
+
+
+class FrameReader:
+    """See the module. `limit`: bytes of the largest frame; it may be changed between frames."""
+
+    def __init__(self, limit: int, budget: Budget) -> None:
+        self.limit, self._budget = limit, budget
+        self._rest = b""
+        """The beginning of a small frame, with its size."""
+        self._large: memoryview | None = None
+        self._have = 0
+        self._wanted = 0
+        """Bytes of a large frame for which there is no room yet."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the next frame waits for room in the budget."""
+        return self._wanted > 0
+
+    @property
+    def is_midway(self) -> bool:
+        """Whether a part of a frame has come."""
+        return bool(self._rest) or self._large is not None
+
+    def target(self) -> memoryview | None:
+        """Return where to receive the next bytes, None where any buffer will do; say `filled` or `feed` then."""
+        return None if self._large is None else self._large[self._have :]
+
+    def filled(self, count: int) -> Frame | None:
+        """Take note of `count` bytes received into the target; return the frame if that was all of it."""
+        assert self._large is not None, "there was no target"
+        self._have += count
+        if self._have < len(self._large):
+            return None
+        frame = Frame(self._large, self._budget)
+        self._large = None
+        return frame
+
+    def feed(self, data: memoryview) -> list[Frame]:
+        """Return the frames that are whole with these bytes, which the caller may reuse afterwards.
+
+        Raises `FrameInvalid`.
+        """
+        assert self._large is None, "there is a target"
+        if self._rest:
+            data = memoryview(self._rest + bytes(data))
+            self._rest = b""
+        frames: list[Frame] = []
+        position, end = 0, len(data)
+        while end - position >= _SIZE_BYTES:
+            size = self._judged(data, position)
+            if size >= LARGE and end - position - _SIZE_BYTES < size:
+                self._begin_large(data[position:], size)
+                return frames
+            if end - position - _SIZE_BYTES < size:
+                break
+            position += _SIZE_BYTES
+            frames.append(Frame(memoryview(bytes(data[position : position + size]))))
+            position += size
+        self._rest = bytes(data[position:])
+        return frames
+
+    def retry(self) -> bool:
+        """Ask the budget again for the frame that waits; tell whether reading may go on."""
+        if not self._wanted:
+            return True
+        size = self._wanted
+        if not self._budget.take(size):
+            return False
+        self._wanted = 0
+        self._allocate(memoryview(self._rest)[_SIZE_BYTES:], size)
+        return True
+
+    def abandon(self) -> None:
+        """Give back what the unfinished frame took; for the end of the connection."""
+        if self._large is not None:
+            self._budget.give_back(len(self._large))
+            self._large = None
+        self._rest, self._wanted = b"", 0
+
+    def _judged(self, data: memoryview, position: int) -> int:
+        size = int.from_bytes(data[position : position + _SIZE_BYTES], "big", signed=True)
+        if size < _LEAST:
+            raise FrameInvalid(f"a frame of {size} bytes; a request has at least {_LEAST}")
+        if size > self.limit:
+            raise FrameInvalid(f"a frame of {size} bytes; {self.limit} are allowed")
+        return size
+
+    def _begin_large(self, data: memoryview, size: int) -> None:
+        if self._budget.take(size):
+            self._allocate(data[_SIZE_BYTES:], size)
+        else:
+            self._wanted, self._rest = size, bytes(data)
+
+    def _allocate(self, begun: memoryview, size: int) -> None:
+        self._large = memoryview(bytearray(size))
+        self._large[: len(begun)] = begun
+        self._have, self._rest = len(begun), b""

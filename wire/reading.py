@@ -1,0 +1,87 @@
+"""Reader: takes the primitives of the protocol out of a frame, each bounded by the bytes that are there.
+
+For the few places where messages are read here and not by kio: headers, and Produce, of which nothing is copied.
+Source: Apache Kafka 4.3.0, ByteBufferAccessor and the generated message classes; KIP-482.
+"""
+
+from __future__ import annotations
+
+from storage.errors import ExitStatus, LogmendError
+
+
+class MessageInvalid(LogmendError):
+    """Bytes that are no message of their kind and version."""
+
+    status = ExitStatus.USAGE
+
+
+class Reader:
+    """A place in a frame that moves on. Every method raises `MessageInvalid` where bytes are missing or senseless."""
+
+    __slots__ = ("_data", "_is_flexible", "position")
+
+    def __init__(self, data: memoryview, position: int = 0, *, is_flexible: bool = False) -> None:
+        self._data, self.position, self._is_flexible = data, position, is_flexible
+
+    @property
+    def left(self) -> int:
+        """Bytes that were not read."""
+        return len(self._data) - self.position
+
+    def take(self, size: int) -> memoryview:
+        """Return the next `size` bytes, without copying them."""
+        start = self.position
+        if not 0 <= size <= len(self._data) - start:
+            raise MessageInvalid(f"{size} bytes wanted at {start}, {self.left} are left")
+        self.position = start + size
+        return self._data[start : self.position]
+
+    def number(self, size: int) -> int:
+        """Return a signed number of `size` bytes."""
+        return int.from_bytes(self.take(size), "big", signed=True)
+
+    def varint(self) -> int:
+        """Return an unsigned number of one to five bytes."""
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise MessageInvalid(f"a number of more than five bytes before {self.position}")
+
+    def text(self) -> str | None:
+        """Return a nullable text."""
+        size = self.varint() - 1 if self._is_flexible else self.number(2)
+        return None if size == -1 else self._decoded(self.take(size))
+
+    def legacy_text(self) -> str | None:
+        """Return a nullable text as it stands in request headers of every version."""
+        size = self.number(2)
+        return None if size == -1 else self._decoded(self.take(size))
+
+    def data(self) -> memoryview | None:
+        """Return nullable bytes, without copying them."""
+        size = self.varint() - 1 if self._is_flexible else self.number(4)
+        return None if size == -1 else self.take(size)
+
+    def count(self) -> int:
+        """Return how many elements an array has, 0 for a null one; each takes a byte at least."""
+        count = self.varint() - 1 if self._is_flexible else self.number(4)
+        if count < -1 or count > self.left:
+            raise MessageInvalid(f"an array of {count} elements, {self.left} bytes are left")
+        return max(count, 0)
+
+    def skip_tags(self) -> None:
+        """Pass over tagged fields, where there are any in this version."""
+        if self._is_flexible:
+            for _ in range(self.varint()):
+                self.varint()
+                self.take(self.varint())
+
+    @staticmethod
+    def _decoded(data: memoryview) -> str:
+        try:
+            return str(data, "utf-8")
+        except UnicodeDecodeError as error:
+            raise MessageInvalid(f"a text that is not UTF-8: {error.reason}") from None
