@@ -381,7 +381,7 @@ class _Directory:
             self._report(split)
             self._move_pieces(split, temporary_name(PurePath("-")).name[1:], _CLEANED)
             self._move_pieces(split, _CLEANED, _SWAP)
-        self._rename([(a, a.path, self._aside(a)) for a in asides if a.path.name not in in_the_way])
+        self._step_aside([a for a in asides if a.path.name not in in_the_way])
         for cut in (a for a in actions if isinstance(a, TruncateTo)):
             self._cut(cut)
         self._rename([(a, a.path, a.target) for a in actions if isinstance(a, Rename)])
@@ -391,6 +391,15 @@ class _Directory:
             self._replace(replaced[first : first + _AT_ONCE])
         if replaced:
             self._fs.sync_dir(self._directory)
+
+    def _step_aside(self, asides: Sequence[SetAside]) -> None:
+        """Rename files that have to go; the last log is the damaged one, and alone tells that all others go as well.
+
+        So these are gone for good before it: a file system that reorders renames could else take the damage away first.
+        """
+        last = max((place for place, action in enumerate(asides) if action.path.suffix == ".log"), default=0)
+        for some in (asides[:last], asides[last:]):
+            self._rename([(a, a.path, self._aside(a)) for a in some])
 
     def _aside(self, action: SetAside) -> PurePath:
         return self._directory / kept_name(action.path.name, self._orders.plan_id)
@@ -404,11 +413,14 @@ class _Directory:
             self._fs.sync_dir(self._directory)
 
     def _move_pieces(self, action: SplitLog, old: str, new: str) -> None:
-        """Give all pieces their next suffix, the highest first: while one is `.cleaned`, a loader drops them all."""
+        """Give all pieces their next suffix, one after the other for good, and the highest first.
+
+        A loader drops all that are `.swap` above one that is `.cleaned`, and all that are in place between two `.swap`.
+        """
         for piece in reversed(action.pieces):
             live = _piece_path(action, piece)
             self._fs.rename(live.with_name(live.name + old), live.with_name(live.name + new))
-        self._fs.sync_dir(self._directory)
+            self._fs.sync_dir(self._directory)
 
     def _report(self, action: Action) -> None:
         self._reporter.applying(action)

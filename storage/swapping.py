@@ -42,7 +42,7 @@ def swap_in(
     fs.sync_dir(directory)
     for segment in in_order:
         segment.rename(FileState.LIVE)
-    fs.sync_dir(directory)
+        fs.sync_dir(directory)  # a load takes away what is in place between two `.swap`
     return tuple(gone)
 
 
