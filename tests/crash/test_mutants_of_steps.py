@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 import pytest
-from crash.harness import every_crash
+from crash.harness import Counts, every_crash
 from crash.test_mutants import Patch, Silent
 from crash.test_recovery_crashes import Trial, overflowing
 from support.damages import KINDS
@@ -34,9 +34,9 @@ TORN = TOP / place(20)
 # ---- nothing is done where a file has changed, or where there is no room
 
 
-def a_changed_file_stops_everything() -> None:
+def a_changed_file_stops_everything() -> int:
     """Of each file that was examined another size, another time, another inode."""
-    files = damaged(KINDS["damage_with_later_segments"], files=SOUND)
+    files, tried = damaged(KINDS["damage_with_later_segments"], files=SOUND), 0
     for path in sorted({each.path for part in plan_of(on_disk(files)).partitions for each in part.preconditions}):
         for change in (grow, touch, replace_by_an_equal_one):
             fs = on_disk(files)
@@ -53,6 +53,8 @@ def a_changed_file_stops_everything() -> None:
                 stopped = True
             assert (stopped, fs.effects) == (True, effects), f"{change.__name__} of {path.name} is not seen"
             assert fs.contents(str(TOP)) == found
+            tried += 1
+    return tried
 
 
 def grow(fs: MemoryFs, path: PurePath) -> None:
@@ -73,7 +75,7 @@ def replace_by_an_equal_one(fs: MemoryFs, path: PurePath) -> None:
     fs.rename(temporary_name(path), path)
 
 
-def want_of_room_stops_everything() -> None:
+def want_of_room_stops_everything() -> int:
     """With any room below the need, nothing is done; with the need that was named, all of it."""
     files = damaged(KINDS["noise_in_the_middle"], files=SOUND)
     fs = on_disk(files)
@@ -86,6 +88,7 @@ def want_of_room_stops_everything() -> None:
     recover(fs)
     assert_clean(fs)
     assert_nothing_is_lost(files, fs.contents(str(TOP)))
+    return 2
 
 
 # ---- a log with another name
@@ -109,23 +112,23 @@ class LinkedTrial(Trial):
         super().judge(fs)
 
 
-def a_log_with_another_name_is_cut_beside_it() -> None:
-    for strict in (False, True):
-        LinkedTrial(damaged(KINDS["torn_tail"], files=SOUND), strict=strict).crash(60, depth=1)
+def a_log_with_another_name_is_cut_beside_it() -> int:
+    files = damaged(KINDS["torn_tail"], files=SOUND)
+    return sum(LinkedTrial(files, strict=strict).crash(60, depth=1).states for strict in (False, True))
 
 
 # ---- swaps and splits
 
 
-def a_swap_is_finished_from_whatever_is_left() -> None:
-    for kind in ("swap_not_yet_in_place", "swap_half_renamed"):
-        Trial(damaged(KINDS[kind], files=SOUND), strict=True).crash(80)
+def a_swap_is_finished_from_whatever_is_left() -> int:
+    kinds = ("swap_not_yet_in_place", "swap_half_renamed")
+    return sum(Trial(damaged(KINDS[kind], files=SOUND), strict=True).crash(80).states for kind in kinds)
 
 
-def a_split_is_finished_from_whatever_is_left() -> None:
-    for strict in (False, True):
-        trial = Trial(overflowing(), unfinished=(), strict=strict)
-        every_crash(trial.make, trial.run, trial.judge, trial.again, 1, 500, strict=strict, promised=lambda: ())
+def a_split_is_finished_from_whatever_is_left() -> int:
+    return sum(
+        Trial(overflowing(), unfinished=(), strict=strict).crash(500, depth=1).states for strict in (False, True)
+    )
 
 
 # ---- indexes in place
@@ -178,8 +181,10 @@ class TightTrial:
             now = live(left.to_fs(fs).contents(str(TOP)))
             assert now == live(found), "not all that was done is durable"
 
-    def crash(self) -> None:
-        every_crash(self.make, lambda fs: recover(fs) and None, self.judge, self.again, 1, 400, promised=lambda: ())
+    def crash(self) -> Counts:
+        return every_crash(
+            self.make, lambda fs: recover(fs) and None, self.judge, self.again, 1, 400, promised=lambda: ()
+        )
 
 
 def assert_derived_is_a_prefix(now: Files, before: Files, end: Files, names: tuple[str, ...]) -> None:
@@ -189,10 +194,9 @@ def assert_derived_is_a_prefix(now: Files, before: Files, end: Files, names: tup
         assert data == before[name] or end[name].startswith(data) or not any(data), f"{name} misleads"
 
 
-def indexes_in_place_end_as_others_do() -> None:
-    TightTrial(
-        damaged(KINDS["indexes_wrong"], files=SOUND), (place(20, "index"), place(20, "timeindex"))
-    ).crash()  # fmt: skip
+def indexes_in_place_end_as_others_do() -> int:
+    names = (place(20, "index"), place(20, "timeindex"))
+    return TightTrial(damaged(KINDS["indexes_wrong"], files=SOUND), names).crash().states
 
 
 # ---- the bugs
@@ -426,7 +430,7 @@ def an_index_in_place_is_noise_first(patch: Patch) -> None:
 
 
 Bug = Callable[[Patch], None]
-TRIALS: dict[Callable[[], None], list[Bug]] = {
+TRIALS: dict[Callable[[], int], list[Bug]] = {
     a_changed_file_stops_everything: [
         no_look_at_what_was_examined,
         a_look_at_sizes_alone,
@@ -464,15 +468,15 @@ TRIALS: dict[Callable[[], None], list[Bug]] = {
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.__name__)
-def test_without_a_planted_bug_it_holds(trial: Callable[[], None]) -> None:
-    trial()
+def test_without_a_planted_bug_it_holds(trial: Callable[[], int]) -> None:
+    assert trial() > 1
 
 
 @pytest.mark.parametrize(
     ("trial", "bug"), [(trial, bug) for trial, bugs in TRIALS.items() for bug in bugs],
     ids=lambda function: function.__name__,
 )  # fmt: skip
-def test_a_planted_bug_is_found(trial: Callable[[], None], bug: Bug, monkeypatch: Patch) -> None:
+def test_a_planted_bug_is_found(trial: Callable[[], int], bug: Bug, monkeypatch: Patch) -> None:
     bug(monkeypatch)
-    with pytest.raises((AssertionError, EnvironmentFault, PlanStale, pytest.fail.Exception)):
+    with pytest.raises((AssertionError, EnvironmentFault, NoRoom, PlanStale, pytest.fail.Exception)):
         trial()
