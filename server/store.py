@@ -26,12 +26,13 @@ from daemon.topics import Topic
 from server.flushing import Flusher, FlushPolicy, FlushSettings
 from server.views import LogDirView, TopicView
 from storage.batch import HEADER_V2, parse_header
+from storage.config import PRODUCER
 from storage.errors import EnvironmentFault, LogmendError
 from storage.log_types import Appended, Fetched, Isolation
 from storage.producers import Origin
 from storage.readable_log import ReadableLog
 from storage.refusals import InvalidRecord
-from storage.units import Epoch, Offset, TopicPartition
+from storage.units import INT64_MAX, Epoch, Offset, TopicPartition
 
 T = TypeVar("T")
 Watcher = Callable[[], None]
@@ -52,6 +53,7 @@ _GROUP_BYTES: Final = 32 << 20
 _SYNCERS: Final = 8
 """Threads that sync the partitions of one group: the disk does them together."""
 _READERS: Final = 2
+_AS_IT_IS: Final = (PRODUCER, "uncompressed")
 
 
 class Entry(NamedTuple):
@@ -109,6 +111,8 @@ class Store:
         """Jobs without an answer yet; the loop's thread alone counts."""
         self.backlog_bytes = 0
         """Of the appends among them."""
+        self._plain: set[TopicPartition] = set()
+        """Partitions that have been appended to, so that a leader epoch is noted, and whose topics ask for no more."""
         self._flusher = None if self._is_sync else Flusher(engine, flush, now_ms)
         self._watchers: dict[TopicPartition, list[Watcher]] = {}
         self._moved: dict[TopicPartition, None] = {}
@@ -179,7 +183,13 @@ class Store:
         A list where nothing had to be waited for, else a future, which raises `NotServing` and what is wrong with us.
         """
         flusher = self._flusher
-        if flusher is not None and not self._open and not wait_durable and not flusher.is_full:
+        if (
+            flusher is not None
+            and not self._open
+            and not wait_durable
+            and not flusher.is_full
+            and all(entry.name in self._plain for entry in entries)
+        ):
             try:
                 done = self._engine.run_at_once(lambda manager: self._append_each(manager, entries))
             except NotServing as refusal:
@@ -268,6 +278,9 @@ class Store:
         for job in group:
             if job.call is None:
                 job.result = self._append_each(manager, job.entries)
+                self._plain.update(
+                    e.name for e, done in zip(job.entries, job.result, strict=True) if self._is_plain(e, done)
+                )
             else:
                 try:
                     job.result = job.call(manager)
@@ -279,7 +292,15 @@ class Store:
 
     def _look_at_topics(self, manager: LogManager) -> None:
         before, self._revision = self._topics, manager.topics.revision
+        self._plain.clear()  # a topic may have other settings now, or be another one of that name
         self._topics = {topic.name: _view(topic, before.get(topic.name)) for topic in manager.topics.all()}
+
+    def _is_plain(self, entry: Entry, outcome: Outcome) -> bool:
+        """Tell whether what comes after this append is done at once: nothing is encoded anew, and nothing synced."""
+        if isinstance(outcome, LogmendError) or entry.name.topic not in self._topics:
+            return False
+        config = self._topics[entry.name.topic].config
+        return config.compression_type in _AS_IT_IS and config.flush_messages == INT64_MAX
 
     def _sync(self, manager: LogManager, jobs: list[_Job]) -> None:
         """Make the appends of these jobs durable; those for which that fails did not happen."""

@@ -187,9 +187,26 @@ def test_with_sync_what_was_never_flushed_is_made_durable_before_anybody_can_see
 def test_without_sync_an_append_is_made_by_who_asks_and_seen_at_once(policy: FlushPolicy) -> None:
     async def test() -> None:
         async with stored(policy) as (store, _):
-            made = store.append_all([Entry(P0, batch("a")), Entry(P1, batch("b", "c"))])
-            assert made == [Appended(0, 0, NOW), Appended(0, 1, NOW)]
-            assert (values(store), values(store, P1)) == ([b"a"], [b"b", b"c"])
+            await store.append(P0, batch("0"))
+            made = store.append_all([Entry(P0, batch("a")), Entry(P0, batch("b", "c"))])
+            assert made == [Appended(1, 1, NOW), Appended(2, 3, NOW)]
+            assert values(store) == [b"0", b"a", b"b", b"c"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("settings", [{"compression.type": "zstd"}, {"flush.messages": "1"}])
+def test_an_append_for_which_more_is_to_be_done_is_left_to_the_appender(settings: dict[str, str]) -> None:
+    async def test() -> None:
+        async with stored(FlushPolicy.NONE) as (store, _):
+            await store.run(lambda m: m.topics.alter("orders", NOW, settings=settings))
+            await store.append(P0, batch("a"))
+            assert isinstance(made := store.append_all([Entry(P0, batch("b"))]), asyncio.Future)
+            await made
+            await store.run(lambda m: m.topics.alter("orders", NOW, unset=settings))
+            await store.append(P0, batch("c"))
+            assert isinstance(store.append_all([Entry(P0, batch("d"))]), list)
+            assert values(store) == [b"a", b"b", b"c", b"d"]
 
     run(test)
 
@@ -262,6 +279,7 @@ def test_with_too_much_that_is_not_on_the_disk_appends_wait_for_it() -> None:
 
     async def test() -> None:
         async with stored(flush=FlushSettings(FlushPolicy.NONE, dirty_limit=1000), fs=fs) as (store, _):
+            await store.append(P0, batch("a"))
             fs.gate.clear()
             assert isinstance(store.append_all([Entry(P0, batch("x" * 1000))]), list)
             late = store.append_all([Entry(P0, batch("y"))])
@@ -269,7 +287,7 @@ def test_with_too_much_that_is_not_on_the_disk_appends_wait_for_it() -> None:
             await elsewhere(lambda: fs.reached.wait(WAIT))
             assert not late.done()
             fs.gate.set()
-            assert await late == [Appended(1, 1, NOW)]
+            assert await late == [Appended(2, 2, NOW)]
 
     run(test)
 
