@@ -117,9 +117,9 @@ class Trial:
             files = {name: data for name, data in files.items() if data or not name.endswith(".txnindex")}
         return files
 
-    def crash(self, limit: int = LIMIT, depth: int = 2) -> Counts:
+    def crash(self, limit: int = LIMIT, depth: int = 2, seed: int = SEED) -> Counts:
         return every_crash(
-            self.make, self.run, self.judge, self.again, depth, limit, SEED, strict=self.strict, promised=lambda: ()
+            self.make, self.run, self.judge, self.again, depth, limit, seed, strict=self.strict, promised=lambda: ()
         )  # fmt: skip
 
 
@@ -189,17 +189,12 @@ def test_what_lies_below_the_log_start_does_not_come_back_with_the_order_of_rena
 
     trial = Trial(damaged(change, files=SOUND), strict=True)
     assert not [name for name in trial.end if name.endswith(".log")]
-    every_crash(
-        trial.make, trial.run, trial.judge, trial.again, 1, LIMIT * 4, seed, strict=True, promised=lambda: ()
-    )  # fmt: skip
+    assert trial.crash(LIMIT * 4, 1, seed).states > 1
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_split_of_which_names_survive_in_any_order_keeps_every_piece(seed: int) -> None:
-    trial = Trial(overflowing(), unfinished=(), strict=True)
-    every_crash(
-        trial.make, trial.run, trial.judge, trial.again, 1, LIMIT * 20, seed, strict=True, promised=lambda: ()
-    )  # fmt: skip
+    assert Trial(overflowing(), unfinished=(), strict=True).crash(LIMIT * 20, 1, seed).states > 1
 
 
 def _pairs() -> list[tuple[str, str]]:
