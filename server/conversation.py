@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from server.dispatch import Answer, Client, Dispatcher
+from server.dispatch import Answer, Client, Dispatcher, discard
 from server.errors import CloseConnection
 from server.limits import Limits
 from server.sasl import Login
@@ -19,7 +19,7 @@ from server.versions import ApiKey
 from storage.errors import LogmendError, printable
 from wire.frame import Frame
 from wire.messages import Header, Request
-from wire.segments import Segment
+from wire.segments import Segment, let_go
 
 _AT_A_TIME: Final = 16
 """Requests of one connection before the others have their turn."""
@@ -58,12 +58,13 @@ class Tally:
 class _Slot:
     """A request that was begun, and its response once it is there."""
 
-    __slots__ = ("frame", "is_done", "key", "request", "segments")
+    __slots__ = ("frame", "future", "is_done", "key", "request", "segments")
 
     def __init__(self, frame: Frame, key: int) -> None:
         self.frame, self.key = frame, key
         self.request: Request | None = None
         self.segments: list[Segment] = []
+        self.future: asyncio.Future[Answer] | None = None
         self.is_done = False
 
 
@@ -123,6 +124,9 @@ class Conversation:
         self._drop_queue()
         for slot in self._slots:
             slot.frame.release()
+            let_go(slot.segments)
+            if slot.future is not None and slot.key == ApiKey.FETCH:  # whatever else was begun is finished
+                slot.future.cancel()
         self._slots.clear()
 
     def _drop_queue(self) -> None:
@@ -176,7 +180,8 @@ class Conversation:
             self._fail(error)
             return
         if isinstance(answer, Awaitable):
-            asyncio.ensure_future(answer).add_done_callback(lambda done: self._answered(slot, done))
+            slot.future = asyncio.ensure_future(answer)
+            slot.future.add_done_callback(lambda done: self._answered(slot, done))
         else:
             self._finish(slot, answer)
 
@@ -193,7 +198,8 @@ class Conversation:
 
     def _answered(self, slot: _Slot, done: asyncio.Future[Answer]) -> None:
         if self._is_over:
-            done.cancelled() or done.exception()  # seen, whatever it is
+            if not done.cancelled() and done.exception() is None:
+                discard(done.result())
             return
         if done.cancelled():
             self._sink.close("a request was given up")

@@ -8,14 +8,14 @@ the connection is closed and the fault is told to `on_fault`; no client sees it 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from server.errors import CloseConnection, ErrorCode
 from server.versions import ApiKey, advertised, serves
 from wire.messages import Header, Request, decode, encode, encode_as, read_header
-from wire.segments import Segment
+from wire.segments import Segment, let_go
 
 Values = Mapping[str, object]
 
@@ -54,6 +54,13 @@ class Client:
 
     host: str
     principal: str = "ANONYMOUS"
+
+
+def discard(answer: Answer) -> None:
+    """Let go of the files of an answer that nobody waits for any more."""
+    for topic in cast("Iterable[Any]", (answer or {}).get("responses", ())):
+        for partition in topic.get("partitions", ()):
+            let_go(list(partition.get("records") or ()))
 
 
 class Dispatcher:

@@ -40,8 +40,6 @@ _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FLOCK: Final = struct.Struct("@hhqqi0q")  # flock of fcntl(2): type, whence, start, length, process; padded at its end
 
 _Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
-
-
 _ALL_KINDS: Final = (FileKind.FILE, FileKind.DIRECTORY, FileKind.SYMLINK, FileKind.OTHER)
 _KINDS: Final = dict(zip((stat_bits.S_IFREG, stat_bits.S_IFDIR, stat_bits.S_IFLNK), _ALL_KINDS, strict=False))
 
@@ -266,7 +264,7 @@ class _OpenFile:
 
 
 class _OsReadFile(_OpenFile):
-    """Seek and read under a lock, so that the segments of one file may be read by several threads."""
+    """Seek, read and close under a lock, so that the segments of one file may be read by several threads."""
 
     _fault = staticmethod(read_fault)
 
@@ -280,16 +278,22 @@ class _OsReadFile(_OpenFile):
         try:
             with self._turn:
                 self._raw.seek(position)
-                while done < len(left):
-                    count = self._raw.readinto(left[done:])
+                while done < len(left) and (count := self._raw.readinto(left[done:])) != 0:
                     if count is None:  # "try again" is no end of file
                         raise _refusal(errno.EAGAIN)
-                    if not count:
-                        break
                     done += count
         except OSError as error:
             raise read_fault(f"reading at {position + done}", self._path, error) from error
         return done
+
+    def duplicate(self) -> int:
+        """Return another descriptor of the file; `OSError` or `ValueError` once it is closed."""
+        with self._turn:
+            return os.dup(self._raw.fileno())
+
+    def close(self) -> None:
+        with self._turn:
+            super().close()
 
 
 class OsWriteFile(_OpenFile):

@@ -18,7 +18,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
 from wire.building import Values, build
-from wire.produce import read_produce
+from wire.fetch import write_fetch
+from wire.produce import is_plain, read_produce, write_produce
 from wire.reading import MessageInvalid, Reader
 from wire.segments import Segment
 
@@ -95,7 +96,14 @@ def _request_reader(api_key: int, version: int) -> tuple[Callable[[memoryview, i
 
 
 def encode(request: Request | Header, values: Values) -> list[Segment]:
-    """Return the response with these values, size and header included; raises what `build` does."""
+    """Return the response with these values, size and header included; raises what `build` does.
+
+    The records of a Fetch response are lists of segments.
+    """
+    if request.api_key == FETCH:
+        return write_fetch(request.api_version, request.correlation_id, values)
+    if request.api_key == PRODUCE and is_plain(values):
+        return write_produce(request.api_version, request.correlation_id, values)
     return encode_as(request.api_key, request.api_version, request.correlation_id, values)
 
 
