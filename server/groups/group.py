@@ -151,7 +151,12 @@ class Group:
 
     def subscribes(self, topic: str) -> bool:
         """Tell whether members may be reading a topic; yes where consumers' subscriptions cannot be read."""
-        return self.roster.protocol_type == CONSUMER if self.topics is None else topic in self.topics
+        return self.is_of_consumers if self.topics is None else topic in self.topics
+
+    @property
+    def is_of_consumers(self) -> bool:
+        """Whether its members are consumers that share out topics."""
+        return self.roster.protocol_type == CONSUMER
 
     def die(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
         """End: all who wait are answered, no timer is left."""

@@ -1,0 +1,47 @@
+"""Which committed offsets have been kept long enough, and which groups are gone with them.
+
+Source: Apache Kafka 4.3.0, OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetExpirationCondition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from server.groups.group import Group
+from server.groups.member import CONSUMER
+from server.groups.offsets import Offsets
+from server.groups.records import OffsetKey, OffsetValue
+from server.groups.world import GroupState
+
+
+def expired(group: Group, offsets: Offsets, now_ms: int, retention_ms: int) -> tuple[list[OffsetKey], bool]:
+    """Return the keys of a group's offsets that may go, and whether no offset is left that keeps the group."""
+    since = _kept_since(group)
+    found = offsets.of_group(group.group_id)
+    if since is None:
+        return [], not found and not offsets.has_open_transactions(group.group_id)
+    keys = []
+    for place, committed in found.items():
+        if group.state is not GroupState.EMPTY and group.subscribes(place[0]):
+            continue
+        if _is_over(committed.value, since, now_ms, retention_ms) and not offsets.is_pending(group.group_id, place):
+            keys.append(OffsetKey(group.group_id, *place))
+    return keys, len(keys) == len(found) and not offsets.has_open_transactions(group.group_id)
+
+
+def _kept_since(group: Group) -> Callable[[OffsetValue], int] | None:
+    """Return what gives the time from which an offset is kept; None while the group's offsets are all in use."""
+    if group.roster.protocol_type is None:
+        return lambda value: value.commit_timestamp
+    if group.state is GroupState.EMPTY:
+        since = group.state_timestamp
+        return lambda value: value.commit_timestamp if since == -1 else since
+    if group.state is GroupState.STABLE and group.roster.protocol_type == CONSUMER and group.topics is not None:
+        return lambda value: value.commit_timestamp
+    return None
+
+
+def _is_over(value: OffsetValue, since: Callable[[OffsetValue], int], now_ms: int, retention_ms: int) -> bool:
+    if value.expire_timestamp != -1:
+        return now_ms >= value.expire_timestamp
+    return now_ms - since(value) >= retention_ms

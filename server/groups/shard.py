@@ -1,0 +1,218 @@
+"""Shard: the groups of one partition of `__consumer_offsets`, and the way of their records into its log.
+
+Protocol: made while its partition is read, `open` once, `close` once. For the thread of the listener's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from daemon.identity import draw_id
+from server.clock import Handle, Timers
+from server.errors import ErrorCode, code_of
+from server.groups.group import Group
+from server.groups.image import Image
+from server.groups.records import (
+    GroupKey,
+    GroupValue,
+    Key,
+    NewerKey,
+    OffsetKey,
+    OffsetValue,
+    Protocol,
+    encode_group,
+    encode_key,
+    encode_offset,
+)
+from server.groups.settings import CoordinatorSettings
+from storage.batch import TRANSACTIONAL_BIT
+from storage.errors import LogmendError
+from storage.producers import Origin
+from storage.record import Record, encode_batch
+from storage.units import TopicPartition
+
+Change: TypeAlias = tuple[Key, OffsetValue | GroupValue | None]
+"""A record to write: its key, and its value or None for a tombstone."""
+
+
+class NotStored(LogmendError):
+    """A change could not be written; `code` tells a client what to do."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Shard:
+    """See the module. It is the `World` of its groups."""
+
+    def __init__(self, name: TopicPartition, store: Any, timers: Timers, settings: CoordinatorSettings) -> None:
+        self.name, self._store, self._timers, self.settings = name, store, timers, settings
+        self.image = Image()
+        self.groups: dict[str, Group] = {}
+        self.fault: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        """Why it does not answer; None once it does."""
+        self._opened_ms = 0
+
+    def open(self, image: Image) -> None:
+        """Begin to answer, with what the log says."""
+        self.image, self._opened_ms = image, self.now_ms()
+        for group_id, value in image.groups.items():
+            self.groups[group_id] = Group.restored(group_id, value, self, self.settings.group)
+        image.groups.clear()
+        self.fault = None
+        if not self._store.is_read_only:
+            for group in tuple(self.groups.values()):
+                group.wake()
+
+    def close(self) -> None:
+        """Answer everybody who waits; nothing is answered from now on."""
+        self.fault = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for group in self.groups.values():
+            group.die()
+        self.groups.clear()
+
+    # What groups reach of the world
+
+    def now_ms(self) -> int:
+        return self._timers.now_ms()
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Handle:
+        return self._timers.call_later(delay_ms, callback)
+
+    def new_id(self) -> str:
+        drawn = draw_id().hex()
+        return "-".join(drawn[start:end] for start, end in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
+
+    def store(self, group_id: str, value: GroupValue, done: Callable[[ErrorCode], None]) -> None:
+        def told(written: asyncio.Future[None]) -> None:
+            error = written.exception() if not written.cancelled() else None
+            done(error.code if isinstance(error, NotStored) else ErrorCode.NONE)
+
+        self.write([(GroupKey(group_id), value)]).add_done_callback(told)
+
+    # Groups
+
+    def known(self, group_id: str) -> Group | None:
+        """Return a group that is there; one that has offsets and nothing else is there, too, and empty."""
+        group = self.groups.get(group_id)
+        if group is None and group_id not in self.image.newer and self.image.offsets.has(group_id):
+            group = self.make(group_id)
+        return group
+
+    def all_known(self) -> list[Group]:
+        """Return all groups that are there."""
+        for group_id in self.image.offsets.groups():
+            self.known(group_id)
+        return list(self.groups.values())
+
+    def make(self, group_id: str) -> Group:
+        """Return a new group, of which the log knows nothing yet."""
+        return self.groups.setdefault(group_id, Group(group_id, self, self.settings.group))
+
+    def remove(self, group_id: str) -> list[Change]:
+        """Let an empty group, of whatever kind, go at once; return what removes it from the log, offsets included."""
+        if (group := self.groups.pop(group_id, None)) is not None:
+            group.die()
+        changes: list[Change] = [(key, None) for key in sorted(self.image.offsets.keys_of(group_id))]
+        return changes + (self.replace_newer(group_id) or [(GroupKey(group_id), None)])
+
+    def is_taken(self, group_id: str) -> bool:
+        """Tell whether a group of another protocol has this name, and may not be replaced by a classic one."""
+        newer = self.image.newer.get(group_id)
+        if newer is None:
+            return False
+        session_ends = self._opened_ms + self.settings.newer_session_ms
+        return newer.protocol is not Protocol.CONSUMER or (newer.has_members and self.now_ms() < session_ends)
+
+    def replace_newer(self, group_id: str) -> list[Change]:
+        """Return what removes an empty group of the consumer protocol, so that a classic one may have its name."""
+        newer = self.image.newer.pop(group_id, None)
+        return [] if newer is None else [(key, None) for key in _last_first(newer.keys)]
+
+    # Records
+
+    def write(
+        self, changes: Sequence[Change], *, producer_id: int = -1, producer_epoch: int = -1
+    ) -> asyncio.Future[None]:
+        """Append records as one batch; what they change is changed once they count. Raises `NotStored` in the future.
+
+        With a producer they are part of its transaction.
+        """
+        now_ms = self.now_ms()
+        records = [
+            Record(number, now_ms, key=encode_key(key), value=_encode(value))
+            for number, (key, value) in enumerate(changes)
+        ]
+        batch = encode_batch(
+            records,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=0,
+            flags=TRANSACTIONAL_BIT if producer_id >= 0 else 0,
+        )
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def counts(appended: asyncio.Future[Any]) -> None:
+            if appended.cancelled() or (error := appended.exception()) is not None:
+                fault = ErrorCode.NOT_COORDINATOR if appended.cancelled() else refused(error)
+                _settle(answer, NotStored(fault))
+                return
+            first = appended.result().first_offset
+            for number, (key, value) in enumerate(changes):
+                self._changed(key, value, first + number, producer_id)
+            _settle(answer)
+
+        self._store.append(self.name, batch, origin=Origin.COORDINATOR).add_done_callback(counts)
+        return answer
+
+    def _changed(self, key: Key, value: OffsetValue | GroupValue | None, offset: int, producer_id: int) -> None:
+        if isinstance(key, OffsetKey):
+            if isinstance(value, OffsetValue):
+                self.image.offsets.put(key, value, offset, producer_id)
+            else:
+                self.image.offsets.forget(key, offset)
+
+
+def refused(error: BaseException | None) -> ErrorCode:
+    """Return what a client is told of a change of its group that could not be written.
+
+    Source: Apache Kafka 4.3.0, CoordinatorOperationExceptionHelper.
+    """
+    code = code_of(error) if isinstance(error, Exception) else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return _TOLD.get(code, code)
+
+
+_TOLD = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+
+
+def _settle(answer: asyncio.Future[None], error: NotStored | None = None) -> None:
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(None)
+    else:
+        answer.set_exception(error)
+
+
+def _encode(value: OffsetValue | GroupValue | None) -> bytes | None:
+    match value:
+        case None:
+            return None
+        case OffsetValue():
+            return encode_offset(value)
+        case GroupValue():
+            return encode_group(value)
+
+
+def _last_first(keys: set[NewerKey]) -> list[NewerKey]:
+    """Return the keys in the order in which a broker takes such a group apart: the group itself at last."""
+    return sorted(keys, key=lambda key: (-key.version, key.raw))
