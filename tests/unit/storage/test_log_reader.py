@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from pathlib import Path, PurePath
+from typing import Self
 
 import pytest
 from support.batches import batch_v2, legacy
@@ -148,3 +150,52 @@ def test_the_blame_for_offsets_that_go_back_is_the_same_without_rows(tmp_path: P
     with OsFs().open_read(path) as file:
         found = LogReader().fold(file, path, 600, 0, SegmentFold(0), lambda _: None)
     assert found == wanted == LogScan(300, 3, Stop.BAD_ORDER, blamed_earlier=True)
+
+
+class Watched:
+    """A file that notes where each read begins, in the file and in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.reads: list[tuple[int, int, int]] = []
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        part = self.data[position : position + len(target)]
+        target[: len(part)] = part
+        place = ctypes.addressof(ctypes.c_char.from_buffer(target))
+        self.reads.append((position, place, len(part)))
+        return len(part)
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+@pytest.mark.parametrize("sizes", [[1000] * 300, [61, 5000, 70_000, 61, 12_345] * 5, [4096] * 100])
+@pytest.mark.parametrize("skipped", [0, 1, 5])
+def test_pages_of_a_file_are_read_into_pages_of_memory_and_each_only_once(sizes: list[int], skipped: int) -> None:
+    batches = [sized(n, size) for n, size in enumerate(sizes)]
+    data, start = b"".join(batches), len(b"".join(batches[:skipped]))
+    file, found = Watched(data), []
+    scanned = LogReader(1 << 16, 64).scan(
+        file,
+        PurePath("log"),
+        len(data),
+        skipped,
+        lambda rows, count, *_: found.extend(rows.base_offset[:count]),
+        start=start,
+    )
+    assert scanned == LogScan(len(data), len(sizes), Stop.END)
+    assert found == list(range(skipped, len(sizes)))
+    large = [len(b"".join(batches[:n])) for n, size in enumerate(sizes) if size > 1 << 16]
+    at = start
+    for position, place, size in file.reads:
+        if any(begin < position < begin + 70_000 for begin in large) and position != at:
+            continue  # a batch larger than the window is summed in pieces of its own
+        assert (position - place) % 4096 == 0
+        at = position + size
+    if not large:
+        assert sum(size for *_, size in file.reads) == len(data) - start
