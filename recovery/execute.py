@@ -35,6 +35,7 @@ from recovery.room import check_room, make_place
 from storage.errors import FileVanished, PlanStale
 from storage.fs import FileKind, FileStat, Fs, ReadFs, WriteFile, temporary_name
 from storage.names import FileRole, segment_file_name
+from storage.pool import run_all
 from storage.syncing import sync_all
 from storage.units import Offset
 
@@ -46,7 +47,6 @@ _NOT_YET: Final = (_SWAP, _CLEANED)
 _IN_PLACE: Final = (".index", ".timeindex")
 _AT_ONCE: Final = 64
 """Files that are written before they are synced together."""
-_LOOK_UP_SECONDS: Final = 0.1
 
 
 class Applying(Protocol):
@@ -144,21 +144,7 @@ def _each(
     """Do the work on each partition; what fails first is raised once all that was begun has ended."""
     if threads < 2 or len(partitions) < 2:
         return map(work, partitions)
-    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait  # noqa: PLC0415 (for many partitions)
-
-    with ThreadPoolExecutor(threads, thread_name_prefix="apply") as pool:
-        futures = [pool.submit(work, partition) for partition in partitions]
-        try:
-            # Looked up now and then: a signal that was delivered to another thread does not wake this one.
-            while (found := wait(futures, _LOOK_UP_SECONDS, FIRST_EXCEPTION)).not_done:
-                if any(future.exception() is not None for future in found.done):
-                    break
-        finally:
-            pool.shutdown(cancel_futures=True)
-    for future in futures:
-        if not future.cancelled() and (error := future.exception()) is not None:
-            raise error
-    return [future.result() for future in futures]
+    return run_all(work, partitions, threads, "apply")
 
 
 def check_preconditions(fs: ReadFs, preconditions: Iterable[Precondition]) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
@@ -26,6 +25,7 @@ from recovery.report import count, full_size
 from storage.errors import CorruptData, FileVanished, printable
 from storage.fs import Fs, ReadFs, read_all, replace_atomically
 from storage.names import FileRole, FileState, parse_file_name
+from storage.pool import run_all
 from storage.units import Offset, TopicPartition
 
 MARKED_VERSIONS: Final = ("4.3",)
@@ -121,11 +121,8 @@ def _make_durable(fs: Fs, plan: LogDirPlan, rising: dict[TopicPartition, Recover
     files = [partition.directory / name for partition in rising.values() for name in _unflushed(partition)]
     directories = [partition.directory for partition in rising.values()]
     if threads > 1 and len(files) > _FEW:
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (brings logging; one log needs none of it)
-
-        with ThreadPoolExecutor(threads, thread_name_prefix="sync") as pool:
-            for done in (pool.map(fs.sync_file, files), pool.map(fs.sync_dir, directories)):
-                deque(done, 0)
+        run_all(fs.sync_file, files, threads, "sync")
+        run_all(fs.sync_dir, directories, threads, "sync")
     else:
         for path in files:
             fs.sync_file(path)

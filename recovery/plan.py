@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from recovery.findings import Damage, Finding, Severity
 from storage.errors import ExitStatus
@@ -32,8 +32,7 @@ DEFAULT_INDEX_BYTES: Final = 10 << 20
 """Kafka's default of `segment.index.bytes`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantine:
+class Quarantine(NamedTuple):
     """Copy `size` bytes from `position` of `path` aside, durably, before anything is changed.
 
     With `zeroes` the bytes are all zero, and the manifest keeps their count instead of a copy.
@@ -46,8 +45,7 @@ class Quarantine:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class TruncateTo:
+class TruncateTo(NamedTuple):
     """Cut the file from `old_size` to `size` bytes. What is cut off has been quarantined."""
 
     path: PurePath
@@ -55,24 +53,21 @@ class TruncateTo:
     old_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(NamedTuple):
     """Give the whole file a name of ours, under which a broker does not see it."""
 
     path: PurePath
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rename:
+class Rename(NamedTuple):
     """Finish an interrupted swap: the file gets the name that was meant for it."""
 
     path: PurePath
     target: PurePath
 
 
-@dataclass(frozen=True, slots=True)
-class ReplaceFile:
+class ReplaceFile(NamedTuple):
     """Write `path` anew with `size` bytes of SHA-256 `sha256`; what was there before is kept under a name of ours."""
 
     path: PurePath
@@ -82,8 +77,7 @@ class ReplaceFile:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """`size` bytes from `position` on become the segment of `base_offset`."""
 
     base_offset: int
@@ -91,16 +85,14 @@ class Piece:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class SplitLog:
+class SplitLog(NamedTuple):
     """Copy the pieces of a log into segments of their own, which take its place when it is set aside."""
 
     path: PurePath
     pieces: tuple[Piece, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KeepCopy:
+class KeepCopy(NamedTuple):
     """Copy `size` bytes from `position` of `path` aside, durably; the file stays as it is."""
 
     path: PurePath
@@ -110,8 +102,7 @@ class KeepCopy:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SplicePiece:
+class SplicePiece(NamedTuple):
     """`size` bytes of a spliced log: its own from `position` on, or, where that is None, those of a replica."""
 
     position: int | None
@@ -122,8 +113,7 @@ class SplicePiece:
     sha256: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SpliceSegment:
+class SpliceSegment(NamedTuple):
     """Write the log anew from its sound pieces and what a replica has for its holes; the old file is kept."""
 
     path: PurePath
@@ -135,8 +125,7 @@ class SpliceSegment:
 Action: TypeAlias = Quarantine | TruncateTo | SetAside | Rename | ReplaceFile | SplitLog | SpliceSegment | KeepCopy
 
 
-@dataclass(frozen=True, slots=True)
-class Precondition:
+class Precondition(NamedTuple):
     """A file as it was examined; if it is no longer so, nothing of the plan may be done."""
 
     path: PurePath
@@ -150,8 +139,7 @@ class Precondition:
         return cls(path, stat.size, stat.mtime_ns, stat.inode)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedOffsets:
+class LoadedOffsets(NamedTuple):
     """What a broker will find: first kept, next to be written, and the new recovery point."""
 
     log_start: int
@@ -159,8 +147,7 @@ class LoadedOffsets:
     recovery_point: int
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """What the look at a partition has seen that whoever hands it over wants to know; no part of the plan."""
 
     active_bytes: int
@@ -171,8 +158,7 @@ class Seen:
     """Files that may hold what is not durable: from the segment of the recovery point on, and those beside the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """One finding, the letter of the row that decided on it, and the decision."""
 
     finding: Finding
@@ -180,8 +166,7 @@ class Verdict:
     decision: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(NamedTuple):
     """What one cut, or one segment set aside behind it, takes out of the log.
 
     Offsets are inclusive; `last_offset` and `records` are None where nobody can tell. `position` 0: the whole segment.
@@ -317,7 +302,7 @@ def rising_points(plan: LogDirPlan) -> dict[TopicPartition, RecoveryPlan]:
 
 
 def to_plain(value: object) -> Any:
-    """Return a plan, or any value made of dataclasses, as what JSON knows: an action carries its `kind`."""
+    """Return a plan, or any value of dataclasses and named tuples, as what JSON knows: an action has its `kind`."""
     kind = type(value)
     if kind in _AS_IT_IS:  # most of what there is
         return value
@@ -325,9 +310,9 @@ def to_plain(value: object) -> Any:
         return value.value
     if isinstance(value, PurePath):
         return str(value)
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list) and not hasattr(kind, "_fields"):
         return [to_plain(item) for item in value]
-    if is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(kind) or hasattr(kind, "_fields"):
         plain = {name: to_plain(getattr(value, name)) for name in _told(kind)}
         return {"kind": _ACTION_KINDS[kind], **plain} if kind in _ACTION_KINDS else plain
     return value
@@ -336,7 +321,9 @@ def to_plain(value: object) -> Any:
 def _told(kind: type) -> tuple[str, ...]:
     names = _NAMES.get(kind)
     if names is None:
-        names = _NAMES[kind] = tuple(each.name for each in fields(kind) if NOT_PLAIN not in each.metadata)
+        named = getattr(kind, "_fields", None)
+        names = named or tuple(each.name for each in fields(kind) if NOT_PLAIN not in each.metadata)
+        _NAMES[kind] = names
     return names
 
 

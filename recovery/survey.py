@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from recovery.findings import Damage, Finding
 from recovery.inventory import resolve, take_inventory
@@ -24,9 +25,7 @@ from recovery.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
 from recovery.verify import ROOM, Room, SegmentReport, fold_index
 from storage.fs import ReadFs
 from storage.log_reader import LogReader
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+from storage.pool import Pool, Task
 
 _AHEAD: Final = 64
 """Partitions whose scans may be waited for at a time."""
@@ -194,7 +193,7 @@ Reports = Mapping[int, SegmentReport]
 """By base offset."""
 
 
-_Submitted = tuple[Survey, dict[int, "Future[SegmentReport]"]]
+_Submitted = tuple[Survey, dict[int, Task[SegmentReport]]]
 
 
 class _Scans:
@@ -231,11 +230,9 @@ class _Scans:
                 yield _plan(first, reports, self._readers.reader), reports
 
     def _side_by_side(self, surveys: Sequence[Survey]) -> Iterator[tuple[PlannedPartition, Reports]]:
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (brings logging: 5 ms where there is no log)
-
         waiting: deque[Survey] = deque()
         scanned: deque[_Submitted] = deque()
-        with ThreadPoolExecutor(self._jobs, thread_name_prefix="scan") as pool:
+        with Pool(self._jobs, "scan") as pool:
             for number, survey in enumerate(surveys, 1):
                 self._list(survey)
                 waiting.append(survey)
@@ -249,20 +246,18 @@ class _Scans:
             while scanned:
                 yield self._collect(*scanned.popleft())
 
-    def _submit(self, pool: ThreadPoolExecutor, survey: Survey) -> dict[int, Future[SegmentReport]]:
+    def _submit(self, pool: Pool, survey: Survey) -> dict[int, Task[SegmentReport]]:
         # Largest first: a large one that begins last would be waited for alone.
         ordered = sorted(survey.jobs, key=lambda job: -job.files.log_stat.size)
-        return {job.files.base_offset: pool.submit(self._scan, survey, job) for job in ordered}
+        return {job.files.base_offset: pool.submit(partial(self._scan, survey, job)) for job in ordered}
 
-    def _collect(
-        self, survey: Survey, futures: Mapping[int, Future[SegmentReport]]
-    ) -> tuple[PlannedPartition, Reports]:
-        reports = {base: future.result() for base, future in sorted(futures.items())}
+    def _collect(self, survey: Survey, tasks: Mapping[int, Task[SegmentReport]]) -> tuple[PlannedPartition, Reports]:
+        reports = {base: task.result() for base, task in sorted(tasks.items())}
         return _plan(survey, reports, self._readers.reader), reports
 
 
 def _is_scanned(one: _Submitted) -> bool:
-    return all(future.done() for future in one[1].values())
+    return all(task.is_done for task in one[1].values())
 
 
 def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartition:

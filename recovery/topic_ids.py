@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from checkpoint.uuids import METADATA_TOPIC_ID
-from recovery.metadata_log import apply_metadata
 from storage.errors import CorruptData, FileVanished, ReadFault
 from storage.fs import ReadFs
-from storage.kraft_image import MetadataImage
 from storage.names import METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from storage.kraft_image import MetadataImage
 
 _DIRECTORY: Final = f"{METADATA_TOPIC}-0"
 
@@ -52,6 +53,9 @@ def read_metadata(fs: ReadFs, log_dirs: Iterable[PurePath]) -> MetadataImage | N
 
 
 def _read_directory(fs: ReadFs, directory: PurePath) -> MetadataImage:
+    from recovery.metadata_log import apply_metadata  # noqa: PLC0415 (most recoveries need none of it: 5 ms)
+    from storage.kraft_image import MetadataImage  # noqa: PLC0415
+
     image = MetadataImage()
     apply_metadata(fs, directory, image.apply)
     return image

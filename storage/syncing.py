@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from storage.fs import OsWriteFile, WriteFile
+from storage.pool import run_all
 
 _SYNC_THREADS: Final = 16
 
@@ -19,8 +20,4 @@ def sync_all(files: Sequence[WriteFile]) -> None:
         for file in files:
             file.sync()
         return
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (brings logging: 5 ms for whoever writes nothing)
-
-    with ThreadPoolExecutor(min(len(files), _SYNC_THREADS), thread_name_prefix="sync") as pool:
-        for done in [pool.submit(file.sync) for file in files]:
-            done.result()
+    run_all(lambda file: file.sync(), files, _SYNC_THREADS, "sync")
