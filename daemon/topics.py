@@ -199,6 +199,10 @@ class Topics:
 
     # ---- changing
 
+    def judge(self, settings: Mapping[str, str]) -> LogConfig:
+        """Return the settings that a new topic with these would have; raises `ConfigInvalid`."""
+        return self._config(settings)
+
     def create(self, name: str, partitions: int, settings: Mapping[str, str], now_ms: int) -> Topic:
         """Make a topic, durably; each partition goes where the fewest are by then.
 
