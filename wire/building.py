@@ -62,6 +62,8 @@ def _field(field: dataclasses.Field[Any]) -> tuple[_Convert, object]:
         made = builder(typing.cast("type", kind))
         return _nullable(made), None if is_nullable else made({})
     convert, empty = _leaf(field.metadata["kafka_type"])
+    if convert is _time and not is_nullable:  # it has no other way to say that there is none
+        return _any_time, _any_time(-1)
     return _nullable(convert), None if is_nullable else empty
 
 
@@ -88,7 +90,11 @@ def _id(value: bytes | uuid.UUID) -> uuid.UUID | None:
 
 
 def _time(ms: int) -> datetime.datetime | None:
-    return None if ms < 0 else _START + datetime.timedelta(milliseconds=ms)
+    return None if ms < 0 else _any_time(ms)
+
+
+def _any_time(ms: int) -> datetime.datetime:
+    return _START + datetime.timedelta(milliseconds=ms)
 
 
 def _duration(ms: int) -> datetime.timedelta:

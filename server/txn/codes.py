@@ -45,3 +45,12 @@ def produce_code(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
     if code is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
         return ErrorCode.INVALID_TXN_STATE
     return code
+
+
+def offsets_code(code: ErrorCode) -> ErrorCode:
+    """Return what a client is told when its offsets may not be part of a transaction because of `code`.
+
+    Source: Apache Kafka 4.3.0, GroupCoordinatorService.
+    """
+    told = produce_code(code, knows_abortable=False)
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if told is ErrorCode.NOT_ENOUGH_REPLICAS else told

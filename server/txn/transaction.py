@@ -216,13 +216,15 @@ class Transaction:
             partitions=frozenset(), updated_ms=now_ms,
         )  # fmt: skip
 
-    def verify(self, epoch: int, name: TopicPartition) -> ErrorCode:
-        """Tell whether the producer of this epoch may write to a partition: it takes part in what is under way.
+    def verify(self, producer: Producer, name: TopicPartition) -> ErrorCode:
+        """Tell whether a producer may write to a partition: it takes part in what is under way.
 
         TRANSACTION_ABORTABLE if it does not. A decision counts from the moment it is on its way to the log: a batch
         that came in behind it could stand behind the marker.
         """
-        if epoch != self.facts.epoch:
+        if producer.id != self.facts.producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if producer.epoch != self.facts.epoch:
             return ErrorCode.PRODUCER_FENCED
         if self.facts.state.is_prepared or (self.pending is not None and self.pending.state.is_prepared):
             return ErrorCode.CONCURRENT_TRANSACTIONS

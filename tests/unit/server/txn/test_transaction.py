@@ -246,25 +246,26 @@ def test_an_id_with_a_transaction_is_not_forgotten(state: State) -> None:
 
 def test_a_batch_may_come_for_a_partition_that_takes_part() -> None:
     transaction = made(State.ONGOING)
-    assert transaction.verify(3, P0) is ErrorCode.NONE
-    assert transaction.verify(3, P1) is ErrorCode.TRANSACTION_ABORTABLE
-    assert transaction.verify(2, P0) is ErrorCode.PRODUCER_FENCED
-    assert transaction.verify(4, P0) is ErrorCode.PRODUCER_FENCED
+    assert transaction.verify(ME, P0) is ErrorCode.NONE
+    assert transaction.verify(ME, P1) is ErrorCode.TRANSACTION_ABORTABLE
+    assert transaction.verify(Producer(7, 2), P0) is ErrorCode.PRODUCER_FENCED
+    assert transaction.verify(Producer(7, 4), P0) is ErrorCode.PRODUCER_FENCED
+    assert transaction.verify(Producer(8, 3), P0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_no_batch_may_come_once_the_end_is_on_its_way() -> None:
     transaction = made(State.ONGOING)
     transaction.end(ME, NOW, commits=True)
-    assert transaction.verify(3, P0) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert transaction.verify(ME, P0) is ErrorCode.CONCURRENT_TRANSACTIONS
     transaction.settle()
-    assert transaction.verify(3, P0) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert transaction.verify(ME, P0) is ErrorCode.CONCURRENT_TRANSACTIONS
     done(transaction, transaction.complete(NOW))
-    assert transaction.verify(3, P0) is ErrorCode.TRANSACTION_ABORTABLE
+    assert transaction.verify(ME, P0) is ErrorCode.TRANSACTION_ABORTABLE
 
 
 def test_no_batch_may_come_before_a_partition_counts_as_added() -> None:
     transaction = made(State.EMPTY)
     transaction.add_partitions(ME, [P0], NOW)
-    assert transaction.verify(3, P0) is ErrorCode.TRANSACTION_ABORTABLE
+    assert transaction.verify(ME, P0) is ErrorCode.TRANSACTION_ABORTABLE
     transaction.settle()
-    assert transaction.verify(3, P0) is ErrorCode.NONE
+    assert transaction.verify(ME, P0) is ErrorCode.NONE

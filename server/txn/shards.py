@@ -1,0 +1,111 @@
+"""Shards: the transactional ids by the partition of `__transaction_state` that holds their records, and how they load.
+
+An id is answered for only if its partition was read whole and every record in it was understood. For the thread of the
+listener's loop; reading is done beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from server.errors import ErrorCode
+from server.txn.loading import find_stranger, fold
+from server.txn.records import Facts, partition_of
+from server.txn.transaction import Transaction
+from server.txn.world import STATE_TOPIC, StateStore
+from storage.errors import LogmendError
+from storage.units import Offset, TopicPartition
+
+_LOADING: Final = "its partition is being read"
+
+
+class Shards:
+    """See the module. `load` or `create` once; until then every id is answered with COORDINATOR_LOAD_IN_PROGRESS."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._ids: list[dict[str, Transaction]] = []
+        self._faults: dict[int, str] = {}
+        """By partition: why it is not answered for."""
+        self.is_loading = True
+
+    def __iter__(self) -> Iterator[Transaction]:
+        for ids in self._ids:
+            yield from ids.values()
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions, 0 while there is no topic."""
+        return len(self._ids)
+
+    @property
+    def faults(self) -> Mapping[int, str]:
+        """Which partitions are not answered for, and why."""
+        return self._faults
+
+    # ---- beginning
+
+    async def load(self) -> None:
+        """Read all partitions there are; what cannot be read is not answered for, the rest is."""
+        topic = self._store.topics().get(STATE_TOPIC)
+        if topic is not None:
+            self._ids = [{} for _ in range(topic.partitions)]
+            for number in range(topic.partitions):
+                await self._load_one(number)
+        self.is_loading = False
+
+    async def _load_one(self, number: int) -> None:
+        self._faults[number] = _LOADING
+        try:
+            found = await self._store.in_background(lambda: self._read(TopicPartition(STATE_TOPIC, number)))
+        except LogmendError as error:
+            self._faults[number] = str(error)
+            return
+        stranger = find_stranger(found, number, self.partitions)
+        if stranger is not None:
+            counted = f"there were other than {self.partitions} partitions"
+            self._faults[number] = f"transactional id {stranger!r} does not belong here: {counted}"
+            return
+        self._ids[number] = {each: Transaction(each, facts) for each, facts in found.items()}
+        del self._faults[number]
+
+    def _read(self, name: TopicPartition) -> dict[str, Facts]:
+        log = self._store.log(name)
+        return fold(self._store.batches(name, Offset(log.log_start)))
+
+    async def create(self) -> None:
+        """Make the topic if there is none; raises what making it raises."""
+        if not self._ids:
+            count = await self._store.ensure_internal(STATE_TOPIC)
+            if not self._ids:  # somebody else may have waited for it too
+                self._ids = [{} for _ in range(count)]
+
+    # ---- ids
+
+    def place(self, transactional_id: str) -> TopicPartition:
+        """Return the partition that holds the records of an id; there has to be the topic."""
+        return TopicPartition(STATE_TOPIC, partition_of(transactional_id, self.partitions))
+
+    def fault_of(self, transactional_id: str) -> ErrorCode | None:
+        """Return why an id is not answered for, None if it is."""
+        if self.is_loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if self._ids and self.place(transactional_id).partition in self._faults:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return None
+
+    def get(self, transactional_id: str) -> Transaction | ErrorCode | None:
+        """Return an id, None for one that is not known, or why that cannot be said."""
+        fault = self.fault_of(transactional_id)
+        if fault is not None:
+            return fault
+        return self._ids[self.place(transactional_id).partition].get(transactional_id) if self._ids else None
+
+    def put(self, transaction: Transaction) -> None:
+        """Keep a new id."""
+        self._ids[self.place(transaction.transactional_id).partition][transaction.transactional_id] = transaction
+
+    def forget(self, transaction: Transaction) -> None:
+        """Drop an id."""
+        self._ids[self.place(transaction.transactional_id).partition].pop(transaction.transactional_id, None)

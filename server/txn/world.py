@@ -1,0 +1,82 @@
+"""What the coordinator of transactions reaches of the world, and what it may be told to do otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from server.errors import ErrorCode
+from storage.log_types import Appended
+from storage.producers import Origin
+from storage.readable_log import ReadableLog
+from storage.units import Offset, TopicPartition
+
+T = TypeVar("T")
+
+STATE_TOPIC: Final = "__transaction_state"
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """By Kafka's names and defaults, but for the first interval: looking is cheap here. All ms."""
+
+    max_timeout_ms: int = 900_000
+    """`transaction.max.timeout.ms`."""
+    id_expiration_ms: int = 604_800_000
+    """`transactional.id.expiration.ms`."""
+    abort_interval_ms: int = 1_000
+    """`transaction.abort.timed.out.transaction.cleanup.interval.ms`, with Kafka 10 seconds."""
+    expiration_interval_ms: int = 3_600_000
+    """`transaction.remove.expired.transaction.cleanup.interval.ms`."""
+    retry_ms: int = 1_000
+    """After that long a marker that could not be written is tried again."""
+
+
+class StateStore(Protocol):
+    """The part of the store that holds transactions: the topic of their records, and partitions for their markers."""
+
+    def append(
+        self, name: TopicPartition, batch: bytes, *, origin: Origin, wait_durable: bool | None = None
+    ) -> asyncio.Future[Appended]:
+        """Append a batch; done when it counts."""
+
+    def log(self, name: TopicPartition) -> ReadableLog:
+        """Return the log of a partition; raises `UnknownTopic` and `PartitionOffline`."""
+
+    def topics(self) -> Mapping[str, Any]:
+        """Return all topics by name, each with its number of `partitions`."""
+
+    def batches(self, name: TopicPartition, start: Offset) -> Iterator[memoryview]:
+        """Yield whole batches up to the high watermark; for any thread."""
+
+    def in_background(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        """Have `call` made by another thread."""
+
+    def ensure_internal(self, topic: str) -> Awaitable[int]:
+        """Make an internal topic if it is not there; return how many partitions it has."""
+
+
+class OffsetCommits(Protocol):
+    """The part of the groups that takes part in transactions."""
+
+    verify: Callable[[str, int, int, int], ErrorCode] | None
+    """Asked, if it is there, whether a producer may commit offsets: transactional id, producer, epoch, partition."""
+
+    def partition_of(self, group_id: str) -> int:
+        """Return the partition of `__consumer_offsets` that holds the offsets of a group."""
+
+    def end_transaction(self, partition: int, producer_id: int, producer_epoch: int, committed: bool) -> None:  # noqa: FBT001
+        """Let the offsets of a transaction count, or forget them: its marker is in the log of that partition."""
+
+
+class Ids(Protocol):
+    """Where producer ids come from."""
+
+    def note_seen(self, producer_id: int) -> None:
+        """Never give out this id or one below it."""
+
+    async def draw(self) -> int:
+        """Return an id that nobody has."""
