@@ -26,6 +26,7 @@ from server.groups.records import GroupKey, GroupValue, OffsetKey, OffsetValue, 
 from server.groups.settings import CoordinatorSettings
 from server.groups.shard import Change, NotStored, Shard, refused
 from server.groups.world import GroupState, Identity
+from server.store import INTERNAL_TOPICS
 from storage.errors import CorruptData, LogmendError
 from storage.units import TopicPartition
 
@@ -115,6 +116,7 @@ class Groups:
 
     async def ensure_topic(self) -> ErrorCode:
         """See to it that `__consumer_offsets` is there; return what keeps it from being so."""
+        self._find_partitions()
         if not self.shards and not self._store.is_read_only and not self._is_stopped:
             try:
                 await self._store.ensure_internal(OFFSETS_TOPIC)
@@ -158,6 +160,11 @@ class Groups:
         except LogmendError as error:
             self._failed(shard, error)
         else:
+            strangers = [id_ for id_ in image.ids() if self.partition_of(id_) != shard.name.partition]
+            if strangers and not self._store.is_read_only:
+                with_count = f"with {len(self.shards)} partitions: some are missing, or more were made"
+                self._failed(shard, CorruptData(f"group {strangers[0]} does not belong here {with_count}"))
+                return
             self.faults.pop(shard.name.partition, None)
             shard.open(image)
 
@@ -174,9 +181,10 @@ class Groups:
 
     # Where a group is
 
-    def partition_of(self, group_id: str) -> int | None:
-        """Return the partition of `__consumer_offsets` that a group is in; None while there is no such topic."""
-        return partition_of(group_id, len(self.shards)) if self.shards else None
+    def partition_of(self, group_id: str) -> int:
+        """Return the partition of `__consumer_offsets` that a group is in, or will be once there is such a topic."""
+        self._find_partitions()
+        return partition_of(group_id, len(self.shards) or INTERNAL_TOPICS[OFFSETS_TOPIC][0])
 
     def shard_of(self, group_id: str) -> Shard | ErrorCode:
         """Return where a group is, or why it cannot be answered now."""
@@ -185,9 +193,12 @@ class Groups:
         return self._shard_of_any(group_id)
 
     def _shard_of_any(self, group_id: str) -> Shard | ErrorCode:
+        self._find_partitions()
         if not self.shards:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         shard = self.shards[partition_of(group_id, len(self.shards))]
+        if self._store.is_read_only:  # where directories are missing, their number says nothing
+            shard = next((each for each in self.shards if each.fault is None and each.has(group_id)), shard)
         return shard if shard.fault is None else shard.fault
 
     # Members

@@ -82,6 +82,7 @@ class Group:
         elif not self._has_room(request.member_id):
             self._remove(request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
             answer(JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            self._complete_if_all_are_in()  # a broker lets the others wait for the rebalance timeout
         elif not self._supports(request):
             answer(JoinAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         elif not request.member_id:

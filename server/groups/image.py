@@ -59,6 +59,10 @@ class Image:
             case NewerKey():
                 self._take_newer(key, is_there=value is not None)
 
+    def ids(self) -> set[str]:
+        """Return the ids of all groups that are spoken of."""
+        return self.offsets.groups() | self.groups.keys() | self.newer.keys()
+
     def _take_newer(self, key: NewerKey, *, is_there: bool) -> None:
         if is_there:
             self.newer.setdefault(key.group, NewerGroup(key.protocol)).keys.add(key)

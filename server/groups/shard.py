@@ -95,6 +95,10 @@ class Shard:
 
     # Groups
 
+    def has(self, group_id: str) -> bool:
+        """Tell whether its log speaks of a group."""
+        return group_id in self.groups or group_id in self.image.newer or self.image.offsets.has(group_id)
+
     def known(self, group_id: str) -> Group | None:
         """Return a group that is there; one that has offsets and nothing else is there, too, and empty."""
         group = self.groups.get(group_id)
