@@ -42,7 +42,7 @@ class LogManager:
 
     def __init__(self, fs: Fs, log_dirs: Sequence[LogDir], options: ManagerOptions, now_ms: int) -> None:
         """For `open` alone."""
-        self._fs, self.log_dirs, self.options = fs, tuple(log_dirs), options
+        self.fs, self.log_dirs, self.options = fs, tuple(log_dirs), options
         self.topics = Topics(fs, self.log_dirs, options, self.fenced)
         self.cleaner = Cleaner(fs, options.cleaner_memory_bytes, options.cleaner_throttle)
         self._schedule = Schedule(self, now_ms)
@@ -174,7 +174,7 @@ class LogManager:
         `WriteFault`, which `fail` is to be told of, and as `partition` does.
         """
         with contextlib.suppress(FileVanished):
-            self._fs.sync_file(self.partition(name).log.segments.active.path(FileRole.LOG))
+            self.fs.sync_file(self.partition(name).log.segments.active.path(FileRole.LOG))
 
     def fail(self, name: TopicPartition, fault: EnvironmentFault) -> None:
         """Take a log directory offline for a fault that came up beside the manager, in a read or a `write_back`."""
@@ -224,8 +224,8 @@ class LogManager:
             log_dir.lower_recovery_point(name, offset)  # before: at no time may the checkpoint lead the log
             done = partition.log.truncate_to(offset, now_ms)
             # Durable at once: a segment that begins here must not survive a crash that takes the cut before it back.
-            self._fs.sync_file(partition.log.segments.active.path(FileRole.LOG))
-            self._fs.sync_dir(partition.directory)
+            self.fs.sync_file(partition.log.segments.active.path(FileRole.LOG))
+            self.fs.sync_dir(partition.directory)
             log_dir.write_recovery_points()
             partition.start_epoch(newest + 1)
             log_dir.remove_later(done.removed, now_ms + partition.log.config.file_delete_delay_ms)

@@ -15,6 +15,7 @@ from daemon.partitions import ensure_new_topic_name
 from daemon.topics import Topic
 from server.dispatch import Call, Handler, Values
 from server.errors import ErrorCode, code_of
+from server.handlers.describe_configs import topic_entries
 from server.store import Store
 from server.versions import ApiKey
 from server.views import Parts, TopicView
@@ -25,6 +26,7 @@ MOST_AT_ONCE: Final = 10_000
 """Partitions that one request may make."""
 _DEFAULT: Final = -1
 _NO_ID: Final = bytes(16)
+_CONFIG_KEYS: Final = ("name", "value", "read_only", "config_source", "is_sensitive")
 
 
 class Refused(LogmendError):
@@ -43,13 +45,13 @@ class TopicOptions:
     """Of a topic that is made without a number: `num.partitions`."""
 
 
-def handlers(parts: Parts, options: TopicOptions = TopicOptions()) -> dict[int, Handler]:
+def handlers(parts: Parts, making: Making | None = None) -> dict[int, Handler]:
     """Return the handlers."""
-    making = _Making(parts, options)
+    making = making or Making(parts)
     return {
         ApiKey.CREATE_TOPICS: making.create_topics,
         ApiKey.CREATE_PARTITIONS: making.create_partitions,
-        ApiKey.DELETE_TOPICS: _Deleting(parts.store).delete_topics,
+        ApiKey.DELETE_TOPICS: _Deleting(parts).delete_topics,
     }
 
 
@@ -61,10 +63,10 @@ def told(error: LogmendError) -> tuple[ErrorCode, str]:
     return code, "the disk fails" if code is ErrorCode.KAFKA_STORAGE_ERROR else str(error)
 
 
-class _Making:
+class Making:
     """Makes topics and partitions."""
 
-    def __init__(self, parts: Parts, options: TopicOptions) -> None:
+    def __init__(self, parts: Parts, options: TopicOptions = TopicOptions()) -> None:
         self._store: Store = parts.store
         self._node_id, self._now_ms, self._options = parts.info.node_id, parts.timers.now_ms, options
 
@@ -222,15 +224,16 @@ def _created(name: str, found: TopicView | LogmendError) -> Values:
         "error_code": ErrorCode.NONE,
         "num_partitions": found.partitions,
         "replication_factor": 1,
-        "configs": [],
+        "configs": [{key: entry[key] for key in _CONFIG_KEYS} for entry in topic_entries(found)],
     }
 
 
 class _Deleting:
     """Deletes topics, by name or by id."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, parts: Parts) -> None:
+        self._store: Store = parts.store
+        self._groups = parts.groups
 
     async def delete_topics(self, call: Call) -> Values:
         if call.version < 6:
@@ -246,6 +249,8 @@ class _Deleting:
                     raise Refused(ErrorCode.INVALID_REQUEST, "the same topic twice")
                 name, topic_id = self._find(name, topic_id)  # noqa: PLW2901 (told as it is known now)
                 await self._delete(name, call.now_ms)
+                if self._groups is not None:
+                    await self._groups.topic_deleted(name, topic_id)
             except LogmendError as error:
                 code, reason = told(error)
             results.append({"name": name, "topic_id": topic_id, "error_code": code, "error_message": reason})
