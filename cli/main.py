@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "quarantine": ("cli.quarantine", "list, show, put back or let go of what was cut and set aside"),
     "dump": ("cli.dump", "print what is in a file of a log directory"),
     "run": ("cli.run", "guard the log directories of brokers, run those of your own: the service"),
+    "serve": ("cli.serve", "serve log directories to Kafka clients, or show one read-only that nobody has repaired"),
     "topics": ("cli.topics", "make, list, describe, alter or delete topics"),
     "append": ("cli.append", "append records from standard input to a topic"),
     "read": ("cli.read", "print the records of a topic"),

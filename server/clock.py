@@ -29,10 +29,10 @@ class LoopTimers:
     """The timers of an asyncio loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Handle:
-        return self._loop.call_later(max(delay_ms, 0) / 1000, callback)
+        return self.loop.call_later(max(delay_ms, 0) / 1000, callback)

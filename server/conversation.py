@@ -38,8 +38,11 @@ class Sink(Protocol):
     def close(self, reason: str) -> None:
         """End the connection at once."""
 
+    def close_when_sent(self) -> None:
+        """End the connection once the peer has what was sent."""
+
     def look(self) -> None:
-        """See anew whether to read, and whether all is done."""
+        """See anew whether to read."""
 
 
 class Tally:
@@ -166,6 +169,9 @@ class Conversation:
     def _begin(self, frame: Frame) -> None:
         slot = _Slot(frame, _key(frame))
         self._slots.append(slot)
+        if self._login is not None and self._login.takes_tokens:
+            self._follow(slot, self._token(slot, self._login))
+            return
         try:
             if slot.key != ApiKey.PRODUCE and len(frame.data) > self._limits.other_frame:
                 raise CloseConnection(f"request {slot.key} of {len(frame.data)} bytes")
@@ -180,21 +186,36 @@ class Conversation:
             self._fail(error)
             return
         if isinstance(answer, Awaitable):
-            slot.future = asyncio.ensure_future(answer)
-            slot.future.add_done_callback(lambda done: self._answered(slot, done))
+            self._follow(slot, answer)
         else:
             self._finish(slot, answer)
+
+    def _follow(self, slot: _Slot, answer: Awaitable[Answer]) -> None:
+        slot.future = asyncio.ensure_future(answer)
+        slot.future.add_done_callback(lambda done: self._answered(slot, done))
 
     def _call(self, request: Request) -> Answer | Awaitable[Answer]:
         if self._login is None:
             return self._dispatcher.call(request, self._client)
         if request.api_key == ApiKey.API_VERSIONS:
             return self._dispatcher.call(request, self._client)
-        answer = self._login.answer(request)
-        if self._login.principal is not None:
-            self._client = Client(self._client.host, self._login.principal)
+        return self._login.answer(request)
+
+    async def _token(self, slot: _Slot, login: Login) -> None:
+        """Answer a token that has no request around it."""
+        answer = await login.answer_token(bytes(slot.frame.data))
+        slot.segments = [len(answer).to_bytes(4, "big") + answer]
+
+    def _look_at_login(self) -> None:
+        """See whether it is over."""
+        login = self._login
+        if login is not None and login.has_failed:
+            self._tally.closed["login"] += 1
+            self.end()
+            self._sink.close_when_sent()
+        elif login is not None and login.principal is not None:
+            self._client = Client(self._client.host, login.principal)
             self._login = None
-        return answer
 
     def _answered(self, slot: _Slot, done: asyncio.Future[Answer]) -> None:
         if self._is_over:
@@ -213,8 +234,8 @@ class Conversation:
         self.pump()
 
     def _finish(self, slot: _Slot, answer: Answer) -> None:
-        assert slot.request is not None, "it was begun"
         if answer is not None:
+            assert slot.request is not None, "it was begun"
             try:
                 slot.segments = self._dispatcher.encoded(slot.request, answer)
             except Exception as error:  # noqa: BLE001 (as in _begin)
@@ -229,6 +250,8 @@ class Conversation:
             slot.frame.release()
             if slot.segments:
                 self._sink.send(slot.segments)
+            if self._login is not None:
+                self._look_at_login()
 
     def _fail(self, error: BaseException) -> None:
         kind = "refused" if isinstance(error, LogmendError) else "fault"

@@ -69,6 +69,10 @@ class Dispatcher:
     def __init__(self, handlers: Mapping[int, Handler], info: ListenerInfo, now_ms: Callable[[], int]) -> None:
         self.handlers: dict[int, Handler] = {ApiKey.API_VERSIONS: self._api_versions, **handlers}
         self.info, self._now_ms = info, now_ms
+        self.ending: list[Callable[[], None]] = []
+        """Called when the listener begins to stop: whoever waits for others is to be answered."""
+        self.ended: list[Callable[[], Awaitable[None]]] = []
+        """Called once nothing is asked any more."""
         self.trailing = 0
         """Requests with bytes behind them so far."""
 

@@ -10,22 +10,25 @@ import asyncio
 import contextlib
 import errno
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from server.clock import LoopTimers
-from server.conversation import Conversation, Tally
+from server.conversation import Conversation, Sink, Tally
 from server.dispatch import Dispatcher, ListenerInfo
 from server.limits import Limits
 from server.plain import PlainTransport
 from server.sasl import Login
+from server.tls import TlsTransport
 from storage.errors import ExitStatus, LogmendError, printable
 from wire.frame import Budget, FrameReader
 
 MakeDispatcher = Callable[[ListenerInfo, LoopTimers], Dispatcher]
 """Called in the loop's thread before the first connection, with where clients shall connect."""
+Transport = PlainTransport | TlsTransport
 _SHARED_BYTES: Final = 256 << 10
 _BACKLOG: Final = 128
 _SWEEP_SECONDS: Final = 1.0
@@ -50,8 +53,7 @@ class ServerOptions:
     limits: Limits = field(default_factory=Limits)
     make_login: Callable[[], Login] | None = None
     """For each connection; None: nobody has to say who they are."""
-    tls: Any = None
-    """An `ssl.SSLContext`, or None."""
+    tls: ssl.SSLContext | None = None
 
 
 class WireServer:
@@ -63,7 +65,8 @@ class WireServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._listening: socket.socket | None = None
-        self._transports: set[PlainTransport] = set()
+        self._transports: set[Transport] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._budget = Budget(options.limits.frames_together)
         self._shared = memoryview(bytearray(_SHARED_BYTES))
         self._failed: BaseException | None = None
@@ -172,18 +175,38 @@ class WireServer:
         loop.call_later(1.0, lambda: None if self._is_stopping else loop.add_reader(listening, self._accept))
 
     def _converse(self, made: socket.socket, host: str) -> None:
-        options = self._options
-        reader = FrameReader(options.limits.frame_before_login, self._budget)
-        transport = PlainTransport(made, reader, self._shared, self.tally, self._forget)
-        login = options.make_login() if options.make_login else None
-        conversation = Conversation(self._dispatcher, transport, host, options.limits, self.tally, login)
-        self._transports.add(transport)
-        transport.begin(conversation)
+        limits = self._options.limits
+        reader = FrameReader(limits.frame_before_login, self._budget)
+        if self._options.tls is None:
+            transport = PlainTransport(made, reader, self._shared, self.tally, self._forget)
+            self._transports.add(transport)
+            transport.begin(self._conversation(transport, host))
+            return
+        encrypted = TlsTransport(reader, self.tally, lambda sink: self._conversation(sink, host), self._forget)
+        self._transports.add(encrypted)
+        task = self.loop.create_task(self._shake_hands(made, encrypted))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
 
-    def _forget(self, transport: PlainTransport) -> None:
+    def _conversation(self, sink: Sink, host: str) -> Conversation:
+        options = self._options
+        login = options.make_login() if options.make_login else None
+        return Conversation(self._dispatcher, sink, host, options.limits, self.tally, login)
+
+    async def _shake_hands(self, made: socket.socket, transport: TlsTransport) -> None:
+        """Let asyncio begin TLS; whoever does not get there in time, or at all, is gone."""
+        try:
+            await self.loop.connect_accepted_socket(
+                lambda: transport, made, ssl=self._options.tls,
+                ssl_handshake_timeout=self._options.limits.login_ms / 1000,
+            )  # fmt: skip
+        except (OSError, ssl.SSLError, TimeoutError, asyncio.CancelledError):
+            self.tally.closed["handshake"] += 1
+            transport.close()
+            made.close()
+
+    def _forget(self, transport: Transport) -> None:
         self._transports.discard(transport)
-        if self._is_stopping and not self._transports and not self._over.done():
-            self._over.set_result(None)
 
     async def _sweep(self) -> None:
         """Close what has been idle for too long, and let those read on that waited for room."""
@@ -192,6 +215,8 @@ class WireServer:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = self.loop.time()
             for each in tuple(self._transports):
+                if each.conversation is None:  # the handshake has a limit of its own
+                    continue
                 each.look()
                 still = (now - each.moved) * 1000
                 if not each.conversation.is_logged_in and (now - each.began) * 1000 > limits.login_ms:
@@ -201,7 +226,7 @@ class WireServer:
                 elif still > limits.idle_ms and (each.is_congested or not each.conversation.is_busy):
                     self._expire(each, "idle")
 
-    def _expire(self, transport: PlainTransport, kind: str) -> None:
+    def _expire(self, transport: Transport, kind: str) -> None:
         self.tally.closed[kind] += 1
         transport.close(kind)
 
@@ -216,17 +241,23 @@ class WireServer:
     async def _finish(self) -> None:
         until = self.loop.time() + self._options.limits.stop_ms / 1000
         for each in tuple(self._transports):
-            each.conversation.end()
+            if each.conversation is None:
+                each.close("the listener stops")
+            else:
+                each.conversation.end()
+        for ending in self._dispatcher.ending:
+            ending()
         while self._transports and self.loop.time() < until:
             for each in tuple(self._transports):
-                if not each.conversation.is_busy and not each.is_congested:
+                if not (each.conversation is not None and each.conversation.is_busy) and not each.is_congested:
                     each.close("the listener stops")
             if self._transports:
                 await asyncio.sleep(0.01)
         for each in tuple(self._transports):
             each.close("the listener stops")
-        if not self._over.done():
-            self._over.set_result(None)
+        for ended in self._dispatcher.ended:
+            await ended()
+        self._over.set_result(None)
 
 
 def _bound(host: str, port: int) -> socket.socket:

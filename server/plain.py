@@ -41,7 +41,7 @@ class PlainTransport:
         self._loop = asyncio.get_running_loop()
         self._out: deque[Segment] = deque()
         self._sent_of_first = 0
-        self._is_reading = self._is_writing = self.is_closed = False
+        self._is_reading = self._is_writing = self._ends_when_sent = self.is_closed = False
         self.began = self.moved = self._loop.time()
         """When it began, and when a byte last came or went."""
         self.conversation: Conversation
@@ -80,6 +80,11 @@ class PlainTransport:
         let_go(list(self._out))
         self._out.clear()
         self._closed(self)
+
+    def close_when_sent(self) -> None:
+        self._ends_when_sent = True
+        if not self._out:
+            self.close()
 
     def look(self) -> None:
         if self.is_closed:
@@ -132,7 +137,7 @@ class PlainTransport:
 
     def _write(self) -> None:
         """Send until the peer takes no more, or others are to have their turn."""
-        left, is_blocked = _A_TURN, False
+        left = _A_TURN
         try:
             while self._out and left > 0:
                 first = self._out[0]
@@ -141,9 +146,12 @@ class PlainTransport:
                 self._tally.sent += count
                 self.moved = self._loop.time()
         except (BlockingIOError, InterruptedError):
-            is_blocked = True
+            pass
         except (OSError, ValueError) as error:  # ValueError: the file was closed under us
             self.close(str(error))
+            return
+        if self._ends_when_sent and not self._out:
+            self.close()
             return
         wants = bool(self._out)
         if wants and not self._is_writing:
@@ -151,7 +159,6 @@ class PlainTransport:
         elif self._is_writing and not wants:
             self._loop.remove_writer(self._socket)
         self._is_writing = wants
-        del is_blocked
 
     def _writable(self) -> None:
         self._write()

@@ -16,8 +16,6 @@ from storage.errors import ExitStatus, LogmendError
 LARGE: Final = 1 << 16
 """Bytes from which on a frame has memory of its own."""
 _SIZE_BYTES: Final = 4
-_LEAST: Final = 8
-"""Bytes of the shortest request header: key, version, correlation id."""
 
 
 class FrameInvalid(LogmendError):
@@ -144,8 +142,8 @@ class FrameReader:
 
     def _judged(self, data: memoryview, position: int) -> int:
         size = int.from_bytes(data[position : position + _SIZE_BYTES], "big", signed=True)
-        if size < _LEAST:
-            raise FrameInvalid(f"a frame of {size} bytes; a request has at least {_LEAST}")
+        if size < 1:
+            raise FrameInvalid(f"a frame of {size} bytes")
         if size > self.limit:
             raise FrameInvalid(f"a frame of {size} bytes; {self.limit} are allowed")
         return size

@@ -1,4 +1,4 @@
-"""One suite for every `Fs`: the real disk, the real one under pyfakefs, and the model in memory behave alike."""
+"""One suite for every `Fs`: the real disk, also under pyfakefs, the model in memory and the overlay behave alike."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from support.memory_fs import Crashed, FaultFs, MemoryFs, TracingFs
 
 from storage.errors import DiskFull, EnvironmentFault, FileVanished, ReadFault, WriteFault
 from storage.fs import FileKind, FileStat, Fs, OsFs, ReadOnlyFs, read_all, replace_atomically, temporary_name
+from storage.overlay_fs import OverlayFs, _node
 
 LIMIT = 1 << 20
 
@@ -44,7 +45,7 @@ def os_symlink(at: PurePath, to: PurePath) -> None:
     os.symlink(to, at)
 
 
-@pytest.fixture(scope="module", params=["disk", "pyfakefs", "memory"])
+@pytest.fixture(scope="module", params=["disk", "pyfakefs", "memory", "overlay"])
 def kind(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "pyfakefs":
         with Patcher():
@@ -63,7 +64,17 @@ def place(kind: str, request: pytest.FixtureRequest) -> Place:
         os.makedirs(top)
         return Place(OsFs(), PurePath(top), os_symlink)
     real: Path = request.getfixturevalue("tmp_path")
+    if kind == "overlay":
+        overlay = OverlayFs(ReadOnlyFs(OsFs()), [real])
+        return Place(overlay, PurePath(real), lambda at, to: plant_symlink(overlay, at, to))
     return Place(OsFs(), PurePath(real), os_symlink)
+
+
+def plant_symlink(overlay: OverlayFs, at: PurePath, to: PurePath) -> None:
+    """Make a link on the disk below, and let the overlay see it: it has looked into the directory by then."""
+    os.symlink(to, at)
+    names = overlay._directory(at.parent).names(overlay.inner)
+    names[at.name] = _node(OsFs().stat(at), at)
 
 
 def expect_fault(kind: type[EnvironmentFault], number: int, call: Callable[[], object]) -> EnvironmentFault:

@@ -1,0 +1,173 @@
+"""KafkaListener: all that serves clients on one address, put together over an engine.
+
+`start`, `status` and `stop` fulfil `daemon.owned.Listener`. Everything but these three runs in the loop's thread. The
+coordinators begin to read their topics at once; until they are done they answer that they are loading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from typing import Any, Final
+
+from daemon.identity import FIRST_NODE, read_identity
+from daemon.manager import LogManager
+from daemon.owned import Engine
+from server import producer_ids, sasl
+from server.clock import LoopTimers
+from server.dispatch import Dispatcher, Handler, ListenerInfo
+from server.flushing import FlushSettings
+from server.groups.coordinator import Groups
+from server.groups.settings import CoordinatorSettings
+from server.handlers import (
+    configs,
+    describe,
+    describe_configs,
+    fetch,
+    groups,
+    list_offsets,
+    metadata,
+    offsets,
+    produce,
+    read_only,
+    records,
+    topics,
+    transactions,
+)
+from server.handlers import producer_ids as producer_id_handlers
+from server.net import ServerOptions, WireServer
+from server.producer_ids import ProducerIds
+from server.read_only import ReadOnlyStore
+from server.store import Store
+from server.txn.coordinator import Transactions
+from server.txn.world import TransactionSettings
+from server.versions import ApiKey
+from server.views import Parts
+from storage.errors import CorruptData, LogmendError
+from storage.fs import Fs, OsFs
+from storage.inheriting_fs import InheritingFs
+
+_READS: Final = (describe, describe_configs, fetch, list_offsets, metadata)
+_WRITES: Final = (configs, groups, offsets, produce, producer_id_handlers, records, topics, transactions)
+_READ_ONLY_GROUPS: Final = (
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.LIST_GROUPS,
+    ApiKey.DESCRIBE_GROUPS,
+)
+"""What may be asked of groups where nothing may be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerOptions:
+    """How to listen, and when what was appended counts."""
+
+    server: ServerOptions = field(default_factory=ServerOptions)
+    flush: FlushSettings = field(default_factory=FlushSettings)
+    groups: CoordinatorSettings = field(default_factory=CoordinatorSettings)
+    transactions: TransactionSettings = field(default_factory=TransactionSettings)
+    is_read_only: bool = False
+    tell: Callable[[str, str], None] = lambda _kind, _reason: None
+    """Told why a connection was ended, by kind and in words; in the loop's thread."""
+
+
+class KafkaListener:
+    """See the module."""
+
+    def __init__(self, options: ListenerOptions) -> None:
+        self._options = options
+        self._server: WireServer | None = None
+        self._store: Store | None = None
+        self.parts: Parts | None = None
+
+    # ---- daemon.owned.Listener
+
+    def start(self, engine: Engine) -> None:
+        """Listen and serve; raises `ListenFailed`, and what opening the store raises."""
+        node_id, cluster_id, paths = engine.run(_identity)
+        options = replace(self._options.server, node_id=node_id, cluster_id=cluster_id)
+        fs = InheritingFs(OsFs(), paths)
+        self._server = WireServer(options, lambda info, timers: self._assemble(engine, fs, info, timers))
+        self._server.tally.tell = self._options.tell
+        self._server.start()
+
+    def status(self) -> Mapping[str, object]:
+        """Return what there is to show."""
+        return {} if self._server is None else self._server.status()
+
+    def stop(self) -> None:
+        """Take no more, finish what was begun within a bounded time, and let go."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+        store, self._store = self._store, None
+        if store is not None:
+            store.stop()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return 0 if self._server is None else self._server.port
+
+    # ---- in the loop's thread
+
+    def _assemble(self, engine: Engine, fs: Fs, info: ListenerInfo, timers: LoopTimers) -> Dispatcher:
+        options = self._options
+        kind = ReadOnlyStore if options.is_read_only else Store
+        store = self._store = kind(engine, timers.loop, timers.now_ms, options.flush)
+        store.start()
+        parts = self.parts = Parts(store, info, timers)
+        parts.groups = Groups(store, timers, options.groups)
+        if options.is_read_only:
+            parts.producer_ids = producer_ids.unstored(engine.run(producer_ids.highest_known))
+        else:
+            ids = parts.producer_ids = ProducerIds(lambda least: store.run(lambda m: _reserved(fs, m, least)))
+            parts.transactions = Transactions(store, parts.groups, ids, timers, options.transactions)
+        found = _handlers(parts)
+        if options.server.make_login is not None:
+            found |= sasl.handlers()
+        dispatcher = Dispatcher(found, info, timers.now_ms)
+        parts.groups.start()
+        dispatcher.ending.append(parts.groups.stop)
+        if parts.transactions is not None:
+            parts.transactions.start()
+            dispatcher.ended.append(parts.transactions.stop)
+        return dispatcher
+
+
+def _handlers(parts: Parts) -> dict[int, Handler]:
+    """Return all handlers for this store."""
+    found: dict[int, Handler] = {}
+    for module in _READS:
+        found |= module.handlers(parts)
+    if not parts.store.is_read_only:
+        for each in _WRITES:
+            found |= _made(each, parts)
+        return found
+    of_groups = groups.handlers(parts) | offsets.handlers(parts)
+    found |= {key: handler for key, handler in of_groups.items() if key in _READ_ONLY_GROUPS}
+    return found | read_only.handlers() | producer_id_handlers.handlers(parts)
+
+
+def _made(module: Any, parts: Parts) -> dict[int, Handler]:
+    made: dict[int, Handler] = module.handlers(parts)
+    return made
+
+
+def _reserved(fs: Fs, manager: LogManager, least: int) -> range:
+    return producer_ids.reserve_block(fs, manager, least)
+
+
+def _identity(manager: LogManager) -> tuple[int, str, tuple[PurePath, ...]]:
+    """Return node and cluster by the first log directory that says so, and where the log directories are."""
+    paths = tuple(log_dir.path for log_dir in manager.log_dirs)
+    for log_dir in manager.log_dirs:
+        if log_dir.offline is None:
+            try:
+                found = read_identity(manager.fs, log_dir.path)
+            except (LogmendError, CorruptData):
+                continue
+            if found is not None and found.node_id is not None:
+                return found.node_id, found.cluster_id or "", paths
+    return FIRST_NODE, "", paths
