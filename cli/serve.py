@@ -156,9 +156,9 @@ def _listener_options(arguments: argparse.Namespace, listening: Address, events:
 
     def tell(kind: str, reason: str) -> None:
         if kind == "fault":
-            events.tell("client_failed", reason=reason)
+            events.tell("listener_failed", listen=str(listening), error=reason)
         else:
-            events.tell("client_refused", kind=kind, reason=reason)
+            events.tell("client_refused", listen=str(listening), kind=kind, reason=reason)
 
     return ListenerOptions(options, FlushSettings(policy), is_read_only=arguments.read_only, tell=tell)
 

@@ -6,7 +6,8 @@ coordinators begin to read their topics at once; until they are done they answer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Final
@@ -14,6 +15,8 @@ from typing import Any, Final
 from daemon.identity import FIRST_NODE, read_identity
 from daemon.manager import LogManager
 from daemon.owned import Engine
+from daemon.snapshot import GroupLag, ListenerStatus
+from daemon.snapshot import GroupLag, ListenerStatus, RequestStatus
 from server import producer_ids, sasl
 from server.clock import LoopTimers
 from server.dispatch import Dispatcher, Handler, ListenerInfo
@@ -36,6 +39,10 @@ from server.handlers import (
     transactions,
 )
 from server.handlers import producer_ids as producer_id_handlers
+from server.measuring import Latencies
+from server.handlers.auto_create import creating
+from server.handlers.topics import TopicOptions
+from server.measuring import Latencies
 from server.net import ServerOptions, WireServer
 from server.producer_ids import ProducerIds
 from server.read_only import ReadOnlyStore
@@ -48,8 +55,9 @@ from storage.errors import CorruptData, LogmendError
 from storage.fs import Fs, OsFs
 from storage.inheriting_fs import InheritingFs
 
+_LAGS_EVERY_MS: Final = 5_000
 _READS: Final = (describe, describe_configs, fetch, list_offsets, metadata)
-_WRITES: Final = (configs, groups, offsets, produce, producer_id_handlers, records, topics, transactions)
+_WRITES: Final = (configs, groups, offsets, produce, producer_id_handlers, records, transactions)
 _READ_ONLY_GROUPS: Final = (
     ApiKey.FIND_COORDINATOR,
     ApiKey.OFFSET_FETCH,
@@ -57,6 +65,8 @@ _READ_ONLY_GROUPS: Final = (
     ApiKey.DESCRIBE_GROUPS,
 )
 """What may be asked of groups where nothing may be written."""
+_LAGS_MS: Final = 5_000
+_MOST_LAGS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,9 @@ class ListenerOptions:
     flush: FlushSettings = field(default_factory=FlushSettings)
     groups: CoordinatorSettings = field(default_factory=CoordinatorSettings)
     transactions: TransactionSettings = field(default_factory=TransactionSettings)
+    topics: TopicOptions = field(default_factory=TopicOptions)
+    auto_create: bool = False
+    """Whether asking for a topic makes it."""
     is_read_only: bool = False
     tell: Callable[[str, str], None] = lambda _kind, _reason: None
     """Told why a connection was ended, by kind and in words; in the loop's thread."""
@@ -80,6 +93,8 @@ class KafkaListener:
         self._server: WireServer | None = None
         self._store: Store | None = None
         self.parts: Parts | None = None
+        self._latencies = Latencies()
+        self._lags: tuple[GroupLag, ...] = ()
 
     # ---- daemon.owned.Listener
 
@@ -92,9 +107,32 @@ class KafkaListener:
         self._server.tally.tell = self._options.tell
         self._server.start()
 
-    def status(self) -> Mapping[str, object]:
-        """Return what there is to show."""
-        return {} if self._server is None else self._server.status()
+    def status(self) -> ListenerStatus:
+        """Return what there is to show; from any thread."""
+        options, server, store = self._options, self._server, self._store
+        flush = options.flush.policy.value
+        if server is None or store is None:
+            address = f"{options.server.host}:{options.server.port}"
+            return ListenerStatus(address, "it is not started, or has stopped", flush)
+        tally = server.tally
+        return ListenerStatus(
+            listen=f"{options.server.host}:{server.port}",
+            reason="",
+            flush=flush,
+            connections=server.connections,
+            accepted=tally.accepted,
+            received_bytes=tally.received,
+            sent_bytes=tally.sent,
+            waiting_bytes=store.backlog_bytes,
+            requests=tuple(self._request(key, count) for key, count in sorted(tally.requests.copy().items())),
+            ended=dict(tally.closed.copy()),
+            lags=self._lags,
+        )
+
+    def _request(self, key: int, count: int) -> RequestStatus:
+        name = "".join(part.capitalize() for part in ApiKey(key).name.split("_"))
+        buckets = tuple(self._latencies.counts.get(key, ()))
+        return RequestStatus(name, count, self._latencies.seconds.get(key, 0.0), buckets)
 
     def stop(self) -> None:
         """Take no more, finish what was begun within a bounded time, and let go."""
@@ -125,15 +163,38 @@ class KafkaListener:
             ids = parts.producer_ids = ProducerIds(lambda least: store.run(lambda m: _reserved(fs, m, least)))
             parts.transactions = Transactions(store, parts.groups, ids, timers, options.transactions)
         found = _handlers(parts)
+        if not options.is_read_only:
+            making = topics.Making(parts, options.topics)
+            found |= topics.handlers(parts, making)
+            if options.auto_create:
+                found = creating(found, store, making.auto_create)
         if options.server.make_login is not None:
             found |= sasl.handlers()
-        dispatcher = Dispatcher(found, info, timers.now_ms)
+        self._latencies = Latencies()
+        dispatcher = Dispatcher(self._latencies.timed(found, timers.loop.time), info, timers.now_ms)
         parts.groups.start()
+        self._look_at_lags(parts)
         dispatcher.ending.append(parts.groups.stop)
         if parts.transactions is not None:
             parts.transactions.start()
             dispatcher.ended.append(parts.transactions.stop)
         return dispatcher
+
+    def _look_at_lags(self, parts: Parts) -> None:
+        """Note now and then how far groups are behind, for whoever asks in another thread."""
+        lags: Counter[tuple[str, str]] = Counter()
+        for each in parts.groups.lags():
+            lags[each.group_id, each.topic] += each.lag or 0
+        self._lags = tuple(GroupLag(*group_and_topic, records) for group_and_topic, records in sorted(lags.items()))
+        parts.timers.call_later(_LAGS_EVERY_MS, lambda: self._look_at_lags(parts))
+
+    def _look_at_lags(self, groups_: Groups, timers: LoopTimers) -> None:
+        """See now and then how far groups are behind: those most of all that are so the most."""
+        behind: Counter[tuple[str, str]] = Counter()
+        for lag in groups_.lags():
+            behind[lag.group_id, lag.topic] += lag.lag or 0
+        self._lags = tuple(GroupLag(*name, count) for name, count in behind.most_common(_MOST_LAGS))
+        timers.call_later(_LAGS_MS, lambda: self._look_at_lags(groups_, timers))
 
 
 def _handlers(parts: Parts) -> dict[int, Handler]:

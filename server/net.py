@@ -12,7 +12,7 @@ import errno
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -57,7 +57,7 @@ class ServerOptions:
 
 
 class WireServer:
-    """See the module. `start`, `stop` and `status` may be called from any thread."""
+    """See the module. `start`, `stop` and `connections` may be asked for from any thread."""
 
     def __init__(self, options: ServerOptions, make_dispatcher: MakeDispatcher) -> None:
         self._options, self._make_dispatcher = options, make_dispatcher
@@ -98,18 +98,10 @@ class WireServer:
         thread.join()
         self._thread = None
 
-    def status(self) -> Mapping[str, object]:
-        """Return counts, for people and metrics."""
-        tally = self.tally
-        return {
-            "port": self.port,
-            "connections": len(self._transports),
-            "accepted": tally.accepted,
-            "received_bytes": tally.received,
-            "sent_bytes": tally.sent,
-            "requests": dict(tally.requests),
-            "closed": dict(tally.closed),
-        }
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._transports)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
