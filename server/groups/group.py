@@ -421,7 +421,6 @@ class Group:
 
     def _remove(self, member_id: str, error: ErrorCode) -> None:
         self._forget_pending(member_id)
-        self._pending_sync.discard(member_id)
         if (member := self.roster.remove(member_id)) is not None:
             member.dismiss(error)
 

@@ -109,6 +109,15 @@ def test_the_protocol_is_one_that_all_have_and_most_like_best() -> None:
     assert {each.join.protocol for each in again} == {"range"}
 
 
+def test_a_protocol_that_one_lacks_is_out_however_many_like_it_best() -> None:
+    room = Room(GroupSettings(initial_rebalance_delay_ms=10))
+    both = RANGE + ROUND_ROBIN
+    asked = [room.enter("a", protocols=both), room.enter("b", protocols=both), room.enter("c", protocols=ROUND_ROBIN)]
+    room.world.pass_ms(30)
+    assert {each.join.protocol for each in asked} == {"roundrobin"}
+    assert room.join(protocols=RANGE).join.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
 def test_the_leader_is_told_of_all_members_and_the_others_of_none() -> None:
     room = Room()
     leader, other = room.stable("a", "b")
@@ -248,13 +257,40 @@ def test_a_commit_counts_as_a_heartbeat() -> None:
 
 def test_who_waits_for_the_others_needs_no_heartbeat() -> None:
     room = Room()
-    leader, other = room.stable("a", "b", session_timeout_ms=50_000)
-    waits = room.join(leader.member_id, session_timeout_ms=6_000)
-    room.world.pass_ms(30_000)
+    leader, other = room.stable("a", "b")
+    waits = room.join(leader.member_id)
+    for _ in range(6):
+        room.world.pass_ms(5_000)
+        assert room.beat(other) is ErrorCode.REBALANCE_IN_PROGRESS
     assert not waits.is_answered
-    assert leader.member_id in room.group.roster.members
     room.join(other.member_id)
-    assert waits.join.error is NONE
+    assert len(waits.join.members) == 2
+
+
+def test_the_session_of_one_that_waited_begins_when_it_is_answered() -> None:
+    room = Room(GroupSettings(initial_rebalance_delay_ms=10))
+    asked = [room.enter("a"), room.enter("b")]
+    room.world.pass_ms(30)
+    leader, other = asked[0].join, asked[1].join
+    waits = room.sync(other)
+    for _ in range(4):
+        room.world.pass_ms(5_000)
+        room.beat(leader)
+    room.sync(leader, a_1=b"x", b_2=b"y")
+    assert waits.sync.assignment == b"y"
+    room.world.pass_ms(9_999)
+    assert other.member_id in room.group.roster.members
+    room.world.pass_ms(1)
+    assert other.member_id not in room.group.roster.members
+
+
+def test_when_the_last_one_waited_for_is_out_the_others_go_on_at_once() -> None:
+    room = Room()
+    leader, other = room.stable("a", "b")
+    waits = room.join(leader.member_id)
+    room.world.pass_ms(10_000)
+    assert [each.member_id for each in waits.join.members] == [leader.member_id]
+    assert room.beat(other) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_who_does_not_join_again_in_time_is_out() -> None:
@@ -443,6 +479,26 @@ def test_static_members_may_be_away_longer_than_the_rebalance_timeout() -> None:
     room.world.pass_ms(60_000)
     assert joined[1].member_id in room.group.roster.members
     assert room.group.generation == 2
+
+
+def test_while_a_static_leader_is_away_another_one_leads() -> None:
+    room, (leader, other) = static_members("i", "j")
+    waits = room.join(other.member_id, instance_id="j", protocols=(("range", subscription("clicks")),))
+    while not waits.is_answered:
+        room.world.pass_ms(1_000)
+        room.group.saw(leader.member_id)
+    assert (waits.join.leader, len(waits.join.members)) == (other.member_id, 2)
+
+
+def test_a_static_member_that_comes_back_before_it_asked_for_its_assignment_is_not_missed() -> None:
+    room = Room(GroupSettings(initial_rebalance_delay_ms=10))
+    asked = [static(room, each, session_timeout_ms=600_000) for each in "ij"]
+    room.world.pass_ms(30)
+    room.sync(asked[0].join, "i")
+    assert room.group.state is GroupState.STABLE
+    static(room, "j", session_timeout_ms=600_000)
+    room.world.pass_ms(60_000)
+    assert (room.group.state, len(room.group.roster)) == (GroupState.STABLE, 2)
 
 
 def test_a_static_member_can_be_removed_by_its_instance_alone() -> None:
