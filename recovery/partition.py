@@ -89,8 +89,11 @@ class Survey:
     """What the leader epoch file says; None where it is missing or cannot be used."""
 
     def __post_init__(self) -> None:
-        self.inventory = Inventory(self.directory)
-        self.resolved = Resolved()
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of the listing, and of what was seen without a scan; a plan needs neither once it is made."""
+        self.inventory, self.resolved, self.shallow = Inventory(self.directory), Resolved(), {}
 
     # ---- what is to be read
 

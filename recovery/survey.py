@@ -29,6 +29,8 @@ from storage.pool import Pool, Task
 
 _AHEAD: Final = 64
 """Partitions whose scans may be waited for at a time."""
+_LISTED_EACH: Final = 2
+"""Listings that are under way or waited for, for each thread."""
 _LOOKS: Final = 3
 LIST_ALL: Final = 1 << 62
 """For `list_ahead`: all partitions are listed as soon as may be."""
@@ -156,6 +158,7 @@ def _plan_partitions(
         planned.points[survey.directory] = survey.points
         planned.contents |= done.contents
         reporter.partition_done(survey.partition, len(done.plan.verdicts))
+        first_look.forget()
     return _frame(planned, state, plans)
 
 
@@ -233,8 +236,7 @@ class _Scans:
         waiting: deque[Survey] = deque()
         scanned: deque[_Submitted] = deque()
         with Pool(self._jobs, "scan") as pool:
-            for number, survey in enumerate(surveys, 1):
-                self._list(survey)
+            for number, survey in enumerate(self._listed(pool, surveys), 1):
                 waiting.append(survey)
                 is_last = number == len(surveys)
                 while waiting:
@@ -246,6 +248,16 @@ class _Scans:
             while scanned:
                 yield self._collect(*scanned.popleft())
 
+    def _listed(self, pool: Pool, surveys: Sequence[Survey]) -> Iterator[Survey]:
+        """Yield the surveys in order once they are listed; a few are listed at a time, and none waits for a scan."""
+        listing: deque[tuple[Survey, Task[None]]] = deque()
+        for survey in surveys:
+            listing.append((survey, pool.submit(partial(self._list, survey), first=True)))
+            if len(listing) > _LISTED_EACH * self._jobs:
+                yield _made(*listing.popleft())
+        while listing:
+            yield _made(*listing.popleft())
+
     def _submit(self, pool: Pool, survey: Survey) -> dict[int, Task[SegmentReport]]:
         # Largest first: a large one that begins last would be waited for alone.
         ordered = sorted(survey.jobs, key=lambda job: -job.files.log_stat.size)
@@ -254,6 +266,12 @@ class _Scans:
     def _collect(self, survey: Survey, tasks: Mapping[int, Task[SegmentReport]]) -> tuple[PlannedPartition, Reports]:
         reports = {base: task.result() for base, task in sorted(tasks.items())}
         return _plan(survey, reports, self._readers.reader), reports
+
+
+def _made(survey: Survey, listing: Task[None]) -> Survey:
+    listing.run()  # here and now, where the other threads have not come to it
+    listing.result()
+    return survey
 
 
 def _is_scanned(one: _Submitted) -> bool:

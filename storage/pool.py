@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -19,21 +20,22 @@ class Task(Generic[R]):
     __slots__ = ("_call", "_ended", "_error", "_result")
 
     def __init__(self, call: Callable[[], R]) -> None:
-        self._call: Callable[[], R] | None = call
+        self._call = deque([call])  # who takes it out makes it
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._result: R | None = None
 
-    def run(self) -> bool:
-        """Make the call; False if it raised something, which `result` raises again."""
-        call, self._call = self._call, None
-        assert call is not None
+    def run(self) -> None:
+        """Make the call, unless another thread has begun it; `result` raises again what it raises."""
+        try:
+            call = self._call.popleft()
+        except IndexError:
+            return
         try:
             self._result = call()
         except BaseException as error:  # noqa: BLE001 (raised again by `result`)
             self._error = error
         self._ended.set()
-        return self._error is None
 
     @property
     def is_done(self) -> bool:
@@ -61,13 +63,15 @@ class Pool:
         assert threads > 0
         self._most, self._name = threads, name
         self._threads: list[threading.Thread] = []
+        self._first: deque[Task[object] | None] = deque()
         self._waiting: deque[Task[object] | None] = deque()
         self._count = threading.Semaphore(0)
 
-    def submit(self, call: Callable[[], R]) -> Task[R]:
-        """Have a call made."""
+    def submit(self, call: Callable[[], R], *, first: bool = False) -> Task[R]:
+        """Have a call made, with `first` before those that wait."""
         task = Task(call)
-        self._put(task)  # type: ignore[arg-type]  # nobody here looks at what it returns
+        (self._first if first else self._waiting).append(task)  # type: ignore[arg-type]  # of whatever kind
+        self._count.release()
         if len(self._threads) < self._most:
             thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}")
             self._threads.append(thread)
@@ -76,6 +80,7 @@ class Pool:
 
     def drop(self) -> None:
         """Forget the calls that have not begun."""
+        self._first.clear()
         self._waiting.clear()
 
     def __enter__(self) -> Self:
@@ -85,24 +90,21 @@ class Pool:
         if kind is not None:
             self.drop()
         for _thread in self._threads:
-            self._put(None)
+            self._waiting.append(None)
+            self._count.release()
         for thread in self._threads:
             thread.join()
-
-    def _put(self, task: Task[object] | None) -> None:
-        self._waiting.append(task)
-        self._count.release()
 
     def _work(self) -> None:
         while True:
             self._count.acquire()
-            try:
-                task = self._waiting.popleft()
-            except IndexError:  # dropped
-                continue
-            if task is None:
-                return
-            task.run()
+            for queue in (self._first, self._waiting):
+                with contextlib.suppress(IndexError):  # it is in the other one, or was dropped
+                    task = queue.popleft()
+                    if task is None:
+                        return
+                    task.run()
+                    break
 
 
 def run_all(call: Callable[[T], R], items: Iterable[T], threads: int, name: str) -> list[R]:

@@ -65,7 +65,8 @@ def test_the_first_that_failed_in_the_order_of_the_items_is_raised_and_nothing_i
 
 
 def test_no_thread_is_left_and_whatever_was_given_is_done_when_the_context_ends() -> None:
-    before, done = threading.active_count(), []
+    before = threading.active_count()
+    done: list[int] = []
     with Pool(2, "test") as pool:
         for item in range(20):
             pool.submit(partial(done.append, item))
@@ -106,3 +107,28 @@ def test_a_task_raises_what_its_call_raised_each_time_it_is_asked() -> None:
             with pytest.raises(ValueError, match="no number"):
                 task.result()
         assert task.is_done
+
+
+def test_a_call_that_goes_first_goes_before_those_that_wait_and_behind_other_first_ones() -> None:
+    go_on = threading.Event()
+    order: list[int] = []
+    with Pool(1, "test") as pool:
+        pool.submit(partial(go_on.wait, 60))
+        for item in range(3):
+            pool.submit(partial(order.append, item))
+        for item in range(10, 13):
+            pool.submit(partial(order.append, item), first=True)
+        go_on.set()
+    assert order == [10, 11, 12, 0, 1, 2]
+
+
+def test_a_call_that_has_not_begun_can_be_made_by_whoever_waits_for_it_and_is_made_once() -> None:
+    go_on = threading.Event()
+    made: list[threading.Thread] = []
+    with Pool(1, "test") as pool:
+        pool.submit(partial(go_on.wait, 60))
+        task = pool.submit(lambda: made.append(threading.current_thread()))
+        task.run()
+        task.result()
+        go_on.set()
+    assert made == [threading.current_thread()]
