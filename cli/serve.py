@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     paths = list(dict.fromkeys(absolute(name) for name in settings.log_dirs))
     manager_options = _manager_options(arguments, environment)
     with contextlib.closing(EventLog("console", "info")) as events:
-        listener = _listener(arguments, listening, events)
+        listener = _listener(arguments, listening, events, _broker_properties(arguments, environment))
         allow_many_files()
         serve = _serve_read_only if arguments.read_only else _serve
         return serve(
@@ -105,14 +105,18 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         )
 
 
+def _broker_properties(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Mapping[str, str]:
+    flags: dict[str, Any] = {name: getattr(arguments, name, None) for name in ("config", "server_properties")}
+    path, document = own_file(flags, environment)
+    return broker_file(flags, environment, document, path)[1] or {}
+
+
 def _manager_options(arguments: argparse.Namespace, environment: Mapping[str, str]) -> ManagerOptions:
     settings = settings_of(arguments, environment)
     options = ManagerOptions(
         recovery=options_of(settings), jobs=settings.jobs, version=version(), draw_jitter=random.randrange
     )
-    flags: dict[str, Any] = {name: getattr(arguments, name, None) for name in ("config", "server_properties")}
-    path, document = own_file(flags, environment)
-    _, properties = broker_file(flags, environment, document, path)
+    properties = _broker_properties(arguments, environment)
     return options_of_broker(options, properties, SystemClock().sleep) if properties else options
 
 
@@ -128,16 +132,21 @@ def ensure_safe(arguments: argparse.Namespace, listening: Address) -> None:
         )
 
 
-def _listener(arguments: argparse.Namespace, listening: Address, events: EventLog) -> KafkaListener:
+def _listener(
+    arguments: argparse.Namespace, listening: Address, events: EventLog, properties: Mapping[str, str]
+) -> KafkaListener:
     try:
         from server.listener import KafkaListener  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise ConfigInvalid(f"{error}: install logmend[serve]") from error
-    return KafkaListener(_listener_options(arguments, listening, events))
+    return KafkaListener(_listener_options(arguments, listening, events, properties))
 
 
-def _listener_options(arguments: argparse.Namespace, listening: Address, events: EventLog) -> ListenerOptions:
+def _listener_options(
+    arguments: argparse.Namespace, listening: Address, events: EventLog, properties: Mapping[str, str]
+) -> ListenerOptions:
     from server.flushing import FlushPolicy, FlushSettings  # noqa: PLC0415 (as above)
+    from server.groups.settings import settings_of_broker  # noqa: PLC0415
     from server.listener import ListenerOptions  # noqa: PLC0415
     from server.net import ServerOptions  # noqa: PLC0415
     from server.sasl import SaslLogin, parse_users  # noqa: PLC0415
@@ -160,7 +169,8 @@ def _listener_options(arguments: argparse.Namespace, listening: Address, events:
         else:
             events.tell("client_refused", listen=str(listening), kind=kind, reason=reason)
 
-    return ListenerOptions(options, FlushSettings(policy), is_read_only=arguments.read_only, tell=tell)
+    groups = settings_of_broker(properties)
+    return ListenerOptions(options, FlushSettings(policy), groups, is_read_only=arguments.read_only, tell=tell)
 
 
 def read_secret(path: str) -> str:
