@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from server.dispatch import Answer, Client, Dispatcher, discard
@@ -75,10 +76,10 @@ class Conversation:
     """See the module. For the thread of the loop."""
 
     def __init__(
-        self, dispatcher: Dispatcher, sink: Sink, host: str, limits: Limits, tally: Tally, login: Login | None
+        self, dispatcher: Dispatcher, sink: Sink, client: Client, limits: Limits, tally: Tally, login: Login | None
     ) -> None:
         self._dispatcher, self._sink, self._limits, self._tally = dispatcher, sink, limits, tally
-        self._client = Client(host)
+        self._client = client
         self._login = login
         self._queue: deque[Frame] = deque()
         self._slots: deque[_Slot] = deque()
@@ -214,7 +215,7 @@ class Conversation:
             self.end()
             self._sink.close_when_sent()
         elif login is not None and login.principal is not None:
-            self._client = Client(self._client.host, login.principal)
+            self._client = replace(self._client, principal=login.principal)
             self._login = None
 
     def _answered(self, slot: _Slot, done: asyncio.Future[Answer]) -> None:

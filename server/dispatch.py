@@ -9,7 +9,7 @@ the connection is closed and the fault is told to `on_fault`; no client sees it 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from server.errors import CloseConnection, ErrorCode
@@ -50,10 +50,11 @@ Handler = Callable[[Call], Answer | Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who is at the other end of a connection."""
+    """Who is at the other end of a connection; `here`: where he has come to, if he is to be told to come there."""
 
     host: str
     principal: str = "ANONYMOUS"
+    here: tuple[str, int] | None = None
 
 
 def discard(answer: Answer) -> None:
@@ -92,9 +93,10 @@ class Dispatcher:
 
     def call(self, request: Request, client: Client) -> Answer | Awaitable[Answer]:
         """Return what the handler returns."""
+        info = self.info if client.here is None else replace(self.info, host=client.here[0], port=client.here[1])
         call = Call(
             request, request.body, request.api_version, request.client_id or "", client.host, client.principal,
-            self._now_ms(), self.info,
+            self._now_ms(), info,
         )  # fmt: skip
         return self.handlers[request.api_key](call)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import ipaddress
 import socket
 import ssl
 import threading
@@ -18,7 +19,7 @@ from typing import Final
 
 from server.clock import LoopTimers
 from server.conversation import Conversation, Sink, Tally
-from server.dispatch import Dispatcher, ListenerInfo
+from server.dispatch import Client, Dispatcher, ListenerInfo
 from server.limits import Limits
 from server.plain import PlainTransport
 from server.sasl import Login
@@ -43,7 +44,11 @@ class ListenFailed(LogmendError):
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Where to listen; `advertised` is what clients are told, port 0 stands for the one that is listened on."""
+    """Where to listen; `advertised` is what clients are told to connect to.
+
+    Without it that is `host` with the port that is listened on or, where `host` is every address of this machine, the
+    one that they came to.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -67,7 +72,7 @@ class WireServer:
         self._listening: socket.socket | None = None
         self._transports: set[Transport] = set()
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._budget = Budget(options.limits.frames_together)
+        self._budget = Budget(options.limits.frames_together, self._on_room)
         self._shared = memoryview(bytearray(_SHARED_BYTES))
         self._failed: BaseException | None = None
         self._ready = threading.Event()
@@ -123,8 +128,8 @@ class WireServer:
         loop = self._loop = asyncio.get_running_loop()
         self._over = loop.create_future()
         options = self._options
-        host, port = options.advertised or (options.host, 0)
-        info = ListenerInfo(host, port or self.port, options.node_id, options.cluster_id)
+        host, port = options.advertised or (options.host, self.port)
+        info = ListenerInfo(host, port, options.node_id, options.cluster_id)
         listening = self._listening
         assert listening is not None, "it was bound"
         try:
@@ -166,24 +171,27 @@ class WireServer:
         loop.remove_reader(listening)
         loop.call_later(1.0, lambda: None if self._is_stopping else loop.add_reader(listening, self._accept))
 
-    def _converse(self, made: socket.socket, host: str) -> None:
+    def _converse(self, made: socket.socket, peer: str) -> None:
         limits = self._options.limits
         reader = FrameReader(limits.frame_before_login, self._budget)
+        host, port = made.getsockname()[:2]
+        here = None if self._options.advertised or not is_wildcard(self._options.host) else (str(host), int(port))
         if self._options.tls is None:
             transport = PlainTransport(made, reader, self._shared, self.tally, self._forget)
             self._transports.add(transport)
-            transport.begin(self._conversation(transport, host))
+            transport.begin(self._conversation(transport, peer, here))
             return
-        encrypted = TlsTransport(reader, self.tally, lambda sink: self._conversation(sink, host), self._forget)
+        encrypted = TlsTransport(reader, self.tally, lambda sink: self._conversation(sink, peer, here), self._forget)
         self._transports.add(encrypted)
         task = self.loop.create_task(self._shake_hands(made, encrypted))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
-    def _conversation(self, sink: Sink, host: str) -> Conversation:
+    def _conversation(self, sink: Sink, peer: str, here: tuple[str, int] | None) -> Conversation:
         options = self._options
         login = options.make_login() if options.make_login else None
-        return Conversation(self._dispatcher, sink, host, options.limits, self.tally, login)
+        client = Client(peer, here=here)
+        return Conversation(self._dispatcher, sink, client, options.limits, self.tally, login)
 
     async def _shake_hands(self, made: socket.socket, transport: TlsTransport) -> None:
         """Let asyncio begin TLS; whoever does not get there in time, or at all, is gone."""
@@ -200,8 +208,16 @@ class WireServer:
     def _forget(self, transport: Transport) -> None:
         self._transports.discard(transport)
 
+    def _on_room(self) -> None:
+        """There is room again: let those read on that waited for it."""
+        self.loop.call_soon(self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        for each in tuple(self._transports):
+            each.look()
+
     async def _sweep(self) -> None:
-        """Close what has been idle for too long, and let those read on that waited for room."""
+        """Close what has been idle for too long."""
         limits = self._options.limits
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
@@ -250,6 +266,14 @@ class WireServer:
         for ended in self._dispatcher.ended:
             await ended()
         self._over.set_result(None)
+
+
+def is_wildcard(host: str) -> bool:
+    """Say whether a host stands for every address of the machine, and is none to connect to."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def _bound(host: str, port: int) -> socket.socket:

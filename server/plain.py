@@ -90,9 +90,9 @@ class PlainTransport:
         if self.is_closed:
             return
         self._reader.limit = self.conversation.frame_limit
-        reads = self.conversation.wants_more and self._reader.retry()
+        reads = self.conversation.wants_more and self._reader.may_read()
         if reads and not self._is_reading:
-            self._loop.add_reader(self._socket, self._read)
+            self._loop.add_reader(self._socket, self._guarded, self._read)
         elif self._is_reading and not reads:
             self._loop.remove_reader(self._socket)
         self._is_reading = reads
@@ -101,6 +101,15 @@ class PlainTransport:
     def is_midway(self) -> bool:
         """Whether a frame has begun to come, and is let come."""
         return self._reader.is_midway and self._is_reading
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do what the loop asks for; a fault of ours, or memory that is not there, ends this connection alone."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 (the loop would call again at once, for ever)
+            self._tally.closed["fault"] += 1
+            self._tally.tell("fault", f"{type(error).__name__}: {error}")
+            self.close(str(error))
 
     # ---- receiving
 
@@ -130,7 +139,7 @@ class PlainTransport:
             return
         if frames:
             self.conversation.take(frames)
-        elif self._reader.is_waiting:
+        elif not self._reader.may_read():
             self.look()
 
     # ---- sending
@@ -155,7 +164,7 @@ class PlainTransport:
             return
         wants = bool(self._out)
         if wants and not self._is_writing:
-            self._loop.add_writer(self._socket, self._writable)
+            self._loop.add_writer(self._socket, self._guarded, self._writable)
         elif self._is_writing and not wants:
             self._loop.remove_writer(self._socket)
         self._is_writing = wants

@@ -53,9 +53,14 @@ class Users:
         given = self._digest(password)
         return hmac.compare_digest(self._plain.get(user, b""), given)
 
-    def scram_server(self) -> Any:
-        """Return one login by SCRAM."""
-        return self._mechanism.make_server(lambda user: self._scram.get(user, self._nobody))
+    def scram_server(self, named: Callable[[str], None]) -> Any:
+        """Return one login by SCRAM; `named` is told the name that is given."""
+
+        def look_up(user: str) -> Any:
+            named(user)
+            return self._scram.get(user, self._nobody)
+
+        return self._mechanism.make_server(look_up)
 
 
 def parse_users(text: str, name: str) -> Users:
@@ -115,9 +120,13 @@ class _Plain:
 
 class _Scram:
     def __init__(self, users: Users) -> None:
-        self._server = users.scram_server()
+        self._server = users.scram_server(self._note)
         self._is_begun = False
+        self._name: str | None = None
         self.user: str | None = None
+
+    def _note(self, user: str) -> None:
+        self._name = user
 
     def step(self, token: bytes) -> bytes:
         server = self._server
@@ -130,7 +139,7 @@ class _Scram:
             final = str(server.get_server_final()).encode()
         except Exception as error:
             raise ValueError(_REFUSED) from error
-        self.user = str(server.user)
+        self.user = self._name
         return final
 
 

@@ -149,7 +149,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         if self.is_closed or self.conversation is None or self._transport is None:
             return
         self._reader.limit = self.conversation.frame_limit
-        reads = self.conversation.wants_more and self._reader.retry()
+        reads = self.conversation.wants_more and self._reader.may_read()
         if reads != self._is_reading:
             self._is_reading = reads
             if reads:

@@ -1,15 +1,16 @@
 """FrameReader: the receiving half of a connection, bytes in and whole frames out; it does no input or output itself.
 
 A frame is four bytes of size and as many bytes. The size is judged before a byte of the frame is kept: above the limit
-the connection ends. Small frames come through whatever buffer the caller reads into; a large one is received in place,
-into memory that is counted against a budget which all connections share. While the budget has no room, `is_waiting`
-says so and the caller stops reading; `retry` goes on.
+the connection ends. Small frames come through whatever buffer the caller reads into; a large one is received in place.
+Either is counted against a budget which all connections share, from when its memory is taken until it is processed.
+While the budget has no room the caller stops reading, until `may_read` says otherwise.
 Source: Apache Kafka 4.3.0, NetworkReceive.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, cast
 
 from storage.errors import ExitStatus, LogmendError
 
@@ -25,25 +26,42 @@ class FrameInvalid(LogmendError):
 
 
 class Budget:
-    """Bytes that the unprocessed large frames of all connections may take together; for one thread.
+    """Bytes that the unprocessed frames of all connections may take together; for one thread.
 
     One frame is let in however large it is when nothing else is there: limits of single frames are for the reader.
+    `on_room` is called when there is room again after somebody was refused.
     """
 
-    def __init__(self, limit: int) -> None:
-        self.limit, self.used = limit, 0
+    def __init__(self, limit: int, on_room: Callable[[], None] = lambda: None) -> None:
+        self.limit, self.used, self._on_room = limit, 0, on_room
+        self._has_refused = False
 
     def take(self, size: int) -> bool:
         """Count `size` bytes if there is room; tell whether there was."""
         if self.used and self.used + size > self.limit:
+            self._has_refused = True
             return False
         self.used += size
         return True
+
+    def add(self, size: int) -> None:
+        """Count `size` bytes that are there already."""
+        self.used += size
+
+    def has_room(self) -> bool:
+        """Tell whether anything more may be received at all."""
+        if self.used < self.limit:
+            return True
+        self._has_refused = True
+        return False
 
     def give_back(self, size: int) -> None:
         """Count `size` bytes as free again."""
         self.used -= size
         assert self.used >= 0, "more was given back than taken"
+        if self._has_refused:
+            self._has_refused = False
+            self._on_room()
 
 
 class Frame:
@@ -51,8 +69,9 @@ class Frame:
 
     __slots__ = ("_budget", "_counted", "data")
 
-    def __init__(self, data: memoryview, budget: Budget | None = None) -> None:
-        self.data, self._budget = data, budget
+    def __init__(self, data: memoryview, budget: Budget) -> None:
+        """For bytes that the budget has counted."""
+        self.data, self._budget = data, cast("Budget | None", budget)
         self._counted = len(data)
 
     def release(self) -> None:
@@ -117,15 +136,16 @@ class FrameReader:
             if end - position - _SIZE_BYTES < size:
                 break
             position += _SIZE_BYTES
-            frames.append(Frame(memoryview(bytes(data[position : position + size]))))
+            self._budget.add(size)
+            frames.append(Frame(memoryview(bytes(data[position : position + size])), self._budget))
             position += size
         self._rest = bytes(data[position:])
         return frames
 
-    def retry(self) -> bool:
-        """Ask the budget again for the frame that waits; tell whether reading may go on."""
+    def may_read(self) -> bool:
+        """Tell whether there is room for more; a frame that waits for room gets it if there is."""
         if not self._wanted:
-            return True
+            return self._large is not None or self._budget.has_room()
         size = self._wanted
         if not self._budget.take(size):
             return False
