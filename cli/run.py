@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -27,6 +28,7 @@ from daemon.events import FORMATS, LEVELS, EventLog
 from daemon.ledger import Ledger
 from daemon.notify import Notifier
 from daemon.options import ManagerOptions
+from daemon.owned import Listener
 from daemon.service import Service
 from daemon.snapshot import Mode
 from daemon.systemd import Systemd
@@ -74,9 +76,23 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         return read_service(flags, environment).config
 
     with _surroundings(read, flags, environment, state_dir, read_again) as around:
-        service = assemble(read.config, around)
+        service = assemble(read.config, replace(around, listeners=_listeners(read.config, around.events)))
         with _signals(service):
             return service.run()
+
+
+def _listeners(config: ServiceConfig, events: EventLog) -> list[Listener]:
+    """Return what serves Kafka clients; raises `ConfigInvalid`."""
+    if not config.listener.listen:
+        return []
+    if all(each.mode is not Mode.OWN for each in config.log_dirs):
+        raise ConfigInvalid("listener.listen: no log directory is ours: set mode to own where one is, or --own DIR")
+    try:
+        from cli.serve import read_secret  # noqa: PLC0415 (no other start needs that command)
+        from server.service_listener import listener_of  # noqa: PLC0415 (an extra: where it is missing the rest works)
+    except ImportError as error:
+        raise ConfigInvalid(f"listener: {error}: install logmend[serve]") from error
+    return [listener_of(config.listener, events, read_secret)]
 
 
 @contextlib.contextmanager

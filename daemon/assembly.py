@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Protocol, runtime_checkable
@@ -15,7 +15,7 @@ from daemon.ledger import Ledger
 from daemon.moving_fs import MovingFs
 from daemon.notify import Notifier
 from daemon.options import ManagerOptions
-from daemon.owned import OwnSetup, OwnWorker
+from daemon.owned import Listener, OwnSetup, OwnWorker
 from daemon.safe_json import dumps
 from daemon.scrub import FlushedUpTo, Scrubber
 from daemon.service import Part, Reloaded, Service, Setup
@@ -54,6 +54,8 @@ class Surroundings:
     manager_options: ManagerOptions
     read_config: Callable[[], ServiceConfig]
     config_path: str = ""
+    listeners: Sequence[Listener] = ()
+    """What serves Kafka clients from the directories that are ours."""
     parts: list[Part] = field(default_factory=list)
 
 
@@ -73,6 +75,7 @@ def assemble(config: ServiceConfig, around: Surroundings) -> Service:
         around.version, around.kernel, around.events, around.clock, around.systemd,
         status_file=StatusFile(OsFs(), around.state_dir, _encoded, around.clock, around.events),
         reload=live.reload, config_path=around.config_path, counters=around.events.counters,
+        listeners=lambda: tuple(each.status() for each in around.listeners),
     )  # fmt: skip
     service = Service(workers, setup)
     for place in config.http.listen:
@@ -94,9 +97,7 @@ def _own_worker(paths: list[PurePath], live: _Live, health: DeviceHealth) -> Own
         return Scrubber(path, around.ledger, around.clock, around.events, options, flushed=flushed, health=health)
 
     fs = MovingFs()
-    setup = OwnSetup(
-        around.events, around.clock, make_scrubber=scrubber, state_dir=around.state_dir, moved=lambda: fs.calls
-    )
+    setup = OwnSetup(around.events, around.clock, around.listeners, scrubber, around.state_dir, lambda: fs.calls)
     return OwnWorker(fs, paths, around.manager_options, setup)
 
 

@@ -13,9 +13,12 @@ from typing import Any, Final, NamedTuple
 
 from daemon.config_values import (
     Reader,
+    address,
+    address_parts,
     choice,
     command,
     directory,
+    file,
     hours,
     listen,
     names,
@@ -28,7 +31,7 @@ from daemon.config_values import (
 )
 from daemon.events import FORMATS, LEVELS
 from daemon.snapshot import Mode
-from daemon.sockets import parse_listen
+from daemon.sockets import is_loopback, parse_listen
 from daemon.verify_options import GuardOptions, ScrubOptions
 from recovery.findings import Severity
 from storage.errors import ConfigInvalid, printable
@@ -76,6 +79,28 @@ class NotifyConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ListenerConfig:
+    """Where Kafka clients are served from our own directories, and how; nowhere if `listen` is empty."""
+
+    listen: str = ""
+    advertise: str = ""
+    """Where clients are told to connect; empty: where they did."""
+    flush: str = "sync"
+    flush_interval_seconds: float = 1.0
+    flush_bytes: int = 64 << 20
+    dirty_bytes: int = 256 << 20
+    tls_certificate: str = ""
+    tls_key: str = ""
+    users: str = ""
+    insecure: bool = False
+    connections: int = 1000
+    request_bytes: int = 100 << 20
+    idle_seconds: float = 600.0
+    auto_create: bool = False
+    partitions: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceConfig:
     """All of it. `state_dir` is empty where whoever starts the service is to choose."""
 
@@ -84,6 +109,7 @@ class ServiceConfig:
     guard: GuardOptions = field(default_factory=GuardOptions)
     scrub: ScrubOptions = field(default_factory=ScrubOptions)
     http: HttpConfig = field(default_factory=HttpConfig)
+    listener: ListenerConfig = field(default_factory=ListenerConfig)
     log: LogConfig = field(default_factory=LogConfig)
     notify: NotifyConfig = field(default_factory=NotifyConfig)
 
@@ -145,6 +171,25 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
         Setting("partition_labels", "partition_labels", yes_or_no, "metrics that name each partition", FIXED),
         Setting("kafka_names", "kafka_names", yes_or_no, "metrics of a recovery under Kafka's own names, too", FIXED),
     ),
+    "listener": (
+        Setting("listen", "listen", address, "where Kafka clients are served from our own directories", FIXED),
+        Setting("advertise", "advertise", address, "where clients are told to connect", FIXED),
+        Setting(
+            "flush", "flush", choice("none", "interval", "sync"), "what an acknowledged record went through", FIXED
+        ),
+        Setting("flush_interval", "flush_interval_seconds", span("1ms", "1h"), "how late an interval may flush", FIXED),
+        Setting("flush_bytes", "flush_bytes", size("4KiB", "1TiB"), "so much is flushed before its time", FIXED),
+        Setting("dirty_limit", "dirty_bytes", size("4KiB", "1TiB"), "with so much unflushed, appends wait", FIXED),
+        Setting("tls_certificate", "tls_certificate", file, "the chain of certificates, in PEM", FIXED),
+        Setting("tls_key", "tls_key", file, "its private key, in PEM; left out: it is in the same file", FIXED),
+        Setting("users", "users", file, "who may connect, with their passwords", FIXED),
+        Setting("insecure", "insecure", yes_or_no, "whether others may connect without TLS and users", FIXED),
+        Setting("max_connections", "connections", whole(1, 1_000_000), "connections at a time", FIXED),
+        Setting("max_request", "request_bytes", size("1KiB", "1GiB"), "bytes of the largest request", FIXED),
+        Setting("idle", "idle_seconds", span("1s", "1d"), "after which a silent connection is closed", FIXED),
+        Setting("auto_create", "auto_create", yes_or_no, "whether asking for a topic makes it", FIXED),
+        Setting("partitions", "partitions", whole(1, 10_000), "of a topic that is made without a number", FIXED),
+    ),
     "log": (
         Setting("format", "format", choice("auto", *FORMATS), "how events are written", FIXED),
         Setting("level", "level", choice(*LEVELS), "events below this level are not written"),
@@ -162,6 +207,7 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
 }
 """The tables that may stand once, each with its keys."""
 
+_EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 (an address that clients cannot be told)
 TOP: Final = (Setting("state_dir", "state_dir", state_directory, "ledger, status.json and stored plans", FIXED),)
 LOG_DIR: Final = (
     Setting("path", "path", directory, "the log directory", FIXED),
@@ -193,7 +239,28 @@ def parse_service(document: Mapping[str, object], path: str) -> ServiceConfig:
                 raise ConfigInvalid(f"{where}: http: {error}") from None
     if found.scrub.pressure_high < found.scrub.pressure_low:
         raise ConfigInvalid(f"{where}: scrub.pressure_stop: {found.scrub.pressure_high} is less than pressure_slow")
+    _ensure_listener(found, where)
     return replace(found, guard=replace(found.guard, scrub=found.scrub))
+
+
+def _ensure_listener(found: ServiceConfig, where: str) -> None:
+    """Refuse a listener that nobody but this machine should reach, and everybody could."""
+    listener = found.listener
+    if not listener.listen:
+        return
+    if listener.tls_key and not listener.tls_certificate:
+        raise ConfigInvalid(f"{where}: listener.tls_key: there is no tls_certificate that it belongs to")
+    if listener.advertise and address_parts(listener.advertise)[1] == 0:
+        raise ConfigInvalid(f"{where}: listener.advertise: port 0 is nowhere")
+    host, _ = address_parts(listener.listen)
+    if host in _EVERYWHERE and not listener.advertise:
+        raise ConfigInvalid(f"{where}: listener.advertise: is wanted, for nobody can connect to {host}")
+    is_safe = bool(listener.tls_certificate and listener.users)
+    if not is_loopback(host) and not is_safe and not listener.insecure:
+        raise ConfigInvalid(
+            f"{where}: listener.listen: others can reach {printable(host)}: set tls_certificate and users, or insecure "
+            "if everybody who can may read, write and delete everything"
+        )
 
 
 def _log_dirs(raw: object, where: str) -> tuple[DirConfig, ...]:

@@ -138,6 +138,31 @@ def _hours(part: object) -> frozenset[int] | None:
     return frozenset(range(begin, end)) if begin < end else frozenset((*range(begin, 24), *range(end)))
 
 
+def file(raw: object) -> str:
+    """Return an absolute path of a file, or nothing."""
+    return "" if raw == "" else directory(raw)
+
+
+def address(raw: object) -> str:
+    """Return a host and a port, or nothing."""
+    if raw == "":
+        return ""
+    host, port = address_parts(raw) if isinstance(raw, str) else ("", -1)
+    if not host or port < 0:
+        raise ValueError('a host and a port, such as "127.0.0.1:9092", "[::1]:9092" or "kafka.example.org:9092"')
+    return str(raw)
+
+
+def address_parts(text: str) -> tuple[str, int]:
+    """Return host, without the brackets of a version 6 address, and port of what `address` takes; else no host."""
+    host, _, port = text.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if is_bracketed else host
+    is_host = bool(host) and host.isprintable() and " " not in host and (is_bracketed or ":" not in host)
+    is_port = port.isascii() and port.isdigit() and int(port) <= 65535
+    return (host, int(port)) if is_host and is_port else ("", -1)
+
+
 def listen(raw: object) -> tuple[str, ...]:
     """Return where to listen: `unix` for the socket in the run-time directory, or what `daemon.sockets` takes."""
     places = raw if isinstance(raw, list) else None

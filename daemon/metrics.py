@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from daemon.listener_metrics import HISTOGRAMS, histogram, listener_samples
 from daemon.snapshot import (
     DirState,
     LogDirStatus,
@@ -42,6 +43,7 @@ class MetricKind(NamedTuple):
 
 
 _DIR: Final = ("dir",)
+_LISTEN: Final = ("listen",)
 METRICS: Final[dict[str, MetricKind]] = {
     "logmend_build_info": MetricKind("gauge", ("version", "kernel"), "Always 1; which version and scanner run."),
     "logmend_start_time_seconds": MetricKind("gauge", (), "When the service began, since 1970."),
@@ -79,6 +81,22 @@ METRICS: Final[dict[str, MetricKind]] = {
     "logmend_quarantine_bytes": MetricKind("gauge", _DIR, "Bytes of them."),
     "logmend_quarantine_oldest_timestamp_seconds": MetricKind("gauge", _DIR, "When the oldest was kept, since 1970."),
     "logmend_verified_bytes_total": MetricKind("counter", ("kind",), "Bytes read and judged: tail, scrub, recovery."),
+    "logmend_listener_up": MetricKind("gauge", _LISTEN, "1 while Kafka clients are served there."),
+    "logmend_listener_connections": MetricKind("gauge", _LISTEN, "Connections of Kafka clients."),
+    "logmend_listener_connections_total": MetricKind("counter", _LISTEN, "Connections that were taken."),
+    "logmend_listener_ended_total": MetricKind(
+        "counter", ("listen", "kind"), "Connections that were ended by us, by kind of reason."
+    ),
+    "logmend_listener_received_bytes_total": MetricKind("counter", _LISTEN, "Bytes that clients sent."),
+    "logmend_listener_sent_bytes_total": MetricKind("counter", _LISTEN, "Bytes that were sent to clients."),
+    "logmend_listener_waiting_bytes": MetricKind("gauge", _LISTEN, "Bytes of appends that are not answered yet."),
+    "logmend_listener_requests_total": MetricKind("counter", ("listen", "request"), "Requests, by Kafka's names."),
+    "logmend_listener_request_seconds": MetricKind(
+        "histogram", ("listen", "request"), "How long requests took until their answer; a Fetch may wait for more."
+    ),
+    "logmend_group_lag_records": MetricKind(
+        "gauge", ("group", "topic"), "Records that a consumer group has not committed; of the largest thousand."
+    ),
     "logmend_events_total": MetricKind("counter", ("event",), "Events told, by name: docs/events.md."),
     "logmend_partition_verified_timestamp_seconds": MetricKind(
         "gauge",
@@ -113,6 +131,9 @@ def exposition(
         for name, samples in _samples(status, tuple(events))
         if wanted[METRICS[name].option]
     ]
+    families += [
+        histogram(name, METRICS[name].meaning, METRICS[name].labels, of(status)) for name, of in HISTOGRAMS.items()
+    ]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Made(families))
     return generate_latest(registry)
@@ -143,6 +164,7 @@ def _samples(status: ServiceStatus, events: tuple[str, ...]) -> Iterator[tuple[s
     counters = status.counters
     yield "logmend_verified_bytes_total", [((kind,), counters.get(name, 0)) for kind, name in _WORK.items()]
     yield "logmend_events_total", [((event,), counters.get(event, 0)) for event in events]
+    yield from listener_samples(status)
     for name, of in _BY_DIR.items():
         yield name, [sample for each in status.log_dirs for sample in of(each)]
 

@@ -26,7 +26,7 @@ from daemon.progress import Interrupted, RecoveryWatch
 from daemon.recovery_events import tell_recovery
 from daemon.refusals import LogDirHeld, LogDirStopped, NoLogDir
 from daemon.scrub import COMMANDS, Scrubber
-from daemon.snapshot import Clock, DirState, Events, LogDirStatus, Worker
+from daemon.snapshot import Clock, DirState, Events, ListenerStatus, LogDirStatus, Worker
 from daemon.turn import Turn
 from daemon.verify_options import GuardOptions
 from storage.errors import (
@@ -81,7 +81,7 @@ class Listener(Protocol):
     def start(self, engine: Engine) -> None:
         """Begin to serve; returns at once, its work is done by threads of its own."""
 
-    def status(self) -> Mapping[str, object]:
+    def status(self) -> ListenerStatus:
         """Return what there is to show, at once."""
 
     def stop(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import Final, Protocol
 
 from daemon.runner import Runner
-from daemon.snapshot import Clock, DirState, Events, LogDirStatus, ServiceStatus, Worker
+from daemon.snapshot import Clock, DirState, Events, ListenerStatus, LogDirStatus, ServiceStatus, Worker
 from daemon.status_file import StatusFile
 from daemon.status_line import status_line
 from daemon.systemd import Systemd
@@ -65,6 +65,7 @@ class Setup:
     """Reads the configuration again and puts in force what can change; `ConfigInvalid` if it is wrong."""
     config_path: str = ""
     counters: Callable[[], dict[str, int]] = dict
+    listeners: Callable[[], tuple[ListenerStatus, ...]] = tuple
     tick_seconds: float = 1.0
     """How often the main thread looks around."""
 
@@ -103,7 +104,8 @@ class Service:
         return ServiceStatus(
             self._setup.version, self._setup.kernel, os.getpid(), self._started_ms, self._clock.now_ms(),
             ready=not self._stopping and all(each.state in _SETTLED for each in log_dirs),
-            stopping=self._stopping, log_dirs=log_dirs, counters=self._setup.counters(),
+            stopping=self._stopping, log_dirs=log_dirs, listeners=self._setup.listeners(),
+            counters=self._setup.counters(),
         )  # fmt: skip
 
     def command(self, name: str, argument: str = "", log_dir: PurePath | None = None) -> str:

@@ -6,10 +6,11 @@ the state of a worker, so that no request can hold up the work. Times are millis
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePath
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Mode(StrEnum):
@@ -185,6 +186,54 @@ class LogDirStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestStatus:
+    """Requests of one kind so far."""
+
+    kind: str
+    """As Kafka calls it: `Produce`, `Fetch`."""
+    count: int
+    seconds: float = 0.0
+    """From the beginning of each to its answer, all together."""
+    buckets: tuple[int, ...] = ()
+    """How many took up to each of `LATENCY_BOUNDS` and longer than the one before; the last one, longer than all."""
+
+
+LATENCY_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a consumer group is behind in one topic: records up to the high watermarks that it has not committed."""
+
+    group: str
+    topic: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerStatus:
+    """What Kafka clients do on our directories."""
+
+    listen: str
+    """Where clients connect; with the port that was found where port 0 was asked for."""
+    reason: str
+    """Why it does not serve; empty while it does."""
+    flush: str
+    """What an acknowledged record has been through: `none`, `interval`, `sync`."""
+    connections: int = 0
+    accepted: int = 0
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    waiting_bytes: int = 0
+    """Of appends that are not answered."""
+    requests: tuple[RequestStatus, ...] = ()
+    ended: Mapping[str, int] = field(default_factory=dict)
+    """Connections that we ended, by kind of reason."""
+    lags: tuple[GroupLag, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """The whole service."""
 
@@ -199,6 +248,7 @@ class ServiceStatus:
     log_dirs: tuple[LogDirStatus, ...]
     counters: dict[str, int] = field(default_factory=dict)
     """Totals since the start, by the name of the event or work they count."""
+    listeners: tuple[ListenerStatus, ...] = ()
 
 
 class Worker(Protocol):

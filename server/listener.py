@@ -15,7 +15,6 @@ from typing import Any, Final
 from daemon.identity import FIRST_NODE, read_identity
 from daemon.manager import LogManager
 from daemon.owned import Engine
-from daemon.snapshot import GroupLag, ListenerStatus
 from daemon.snapshot import GroupLag, ListenerStatus, RequestStatus
 from server import producer_ids, sasl
 from server.clock import LoopTimers
@@ -39,7 +38,6 @@ from server.handlers import (
     transactions,
 )
 from server.handlers import producer_ids as producer_id_handlers
-from server.measuring import Latencies
 from server.handlers.auto_create import creating
 from server.handlers.topics import TopicOptions
 from server.measuring import Latencies
@@ -55,7 +53,6 @@ from storage.errors import CorruptData, LogmendError
 from storage.fs import Fs, OsFs
 from storage.inheriting_fs import InheritingFs
 
-_LAGS_EVERY_MS: Final = 5_000
 _READS: Final = (describe, describe_configs, fetch, list_offsets, metadata)
 _WRITES: Final = (configs, groups, offsets, produce, producer_id_handlers, records, transactions)
 _READ_ONLY_GROUPS: Final = (
@@ -181,20 +178,12 @@ class KafkaListener:
         return dispatcher
 
     def _look_at_lags(self, parts: Parts) -> None:
-        """Note now and then how far groups are behind, for whoever asks in another thread."""
+        """Note now and then how far groups are behind, for whoever asks in another thread: those most that are most."""
         lags: Counter[tuple[str, str]] = Counter()
         for each in parts.groups.lags():
             lags[each.group_id, each.topic] += each.lag or 0
-        self._lags = tuple(GroupLag(*group_and_topic, records) for group_and_topic, records in sorted(lags.items()))
-        parts.timers.call_later(_LAGS_EVERY_MS, lambda: self._look_at_lags(parts))
-
-    def _look_at_lags(self, groups_: Groups, timers: LoopTimers) -> None:
-        """See now and then how far groups are behind: those most of all that are so the most."""
-        behind: Counter[tuple[str, str]] = Counter()
-        for lag in groups_.lags():
-            behind[lag.group_id, lag.topic] += lag.lag or 0
-        self._lags = tuple(GroupLag(*name, count) for name, count in behind.most_common(_MOST_LAGS))
-        timers.call_later(_LAGS_MS, lambda: self._look_at_lags(groups_, timers))
+        self._lags = tuple(GroupLag(*name, records) for name, records in sorted(lags.most_common(_MOST_LAGS)))
+        parts.timers.call_later(_LAGS_MS, lambda: self._look_at_lags(parts))
 
 
 def _handlers(parts: Parts) -> dict[int, Handler]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from typing import Final
 
+from daemon.snapshot import LATENCY_BOUNDS
 from server.dispatch import Answer, Call, Handler
-
-BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the buckets in seconds; one more takes what is above."""
 
 
 class Latencies:
@@ -27,12 +24,12 @@ class Latencies:
         return {key: self._timed(key, handler, clock) for key, handler in handlers.items()}
 
     def _timed(self, key: int, handler: Handler, clock: Callable[[], float]) -> Handler:
-        counts = self.counts[key] = [0] * (len(BOUNDS) + 1)
+        counts = self.counts[key] = [0] * (len(LATENCY_BOUNDS) + 1)
         self.seconds[key] = 0.0
 
         def note(began: float) -> None:
             took = clock() - began
-            counts[bisect_left(BOUNDS, took)] += 1
+            counts[bisect_left(LATENCY_BOUNDS, took)] += 1
             self.seconds[key] += took
 
         def measured(call: Call) -> Answer | asyncio.Future[Answer]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any, Self
@@ -21,7 +20,7 @@ from daemon.ledger import Ledger
 from daemon.manager import LogManager
 from daemon.owned import Engine, NotServing, OwnSetup, OwnWorker
 from daemon.scrub import FlushedUpTo, Scrubber
-from daemon.snapshot import DirState, LogDirStatus, RecoveryProgress, ServiceStatus
+from daemon.snapshot import DirState, ListenerStatus, LogDirStatus, RecoveryProgress, ServiceStatus
 from daemon.status_json import broker_state
 from daemon.verify_options import ScrubOptions
 from storage.errors import ExitStatus
@@ -342,8 +341,8 @@ class Listener:
             engine.run(lambda m: m.append(P0, batch("x"), 1_700_000_000_000))
             self.appended += 1
 
-    def status(self) -> Mapping[str, object]:
-        return {"appended": self.appended}
+    def status(self) -> ListenerStatus:
+        return ListenerStatus("nowhere", "", "none", accepted=self.appended)
 
     def stop(self) -> None:
         self.calls.append("stop")

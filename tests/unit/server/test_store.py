@@ -57,6 +57,11 @@ def values(store: Store, name: TopicPartition = P0) -> list[bytes | None]:
     return [r.value for piece in store.batches(name) for each in split_batches(piece) for r in records_of(each)]
 
 
+async def flushed(store: Store, up_to: int) -> None:
+    while store.log(P0).recovery_point < up_to:
+        await asyncio.sleep(0.005)
+
+
 async def elsewhere(call: Callable[[], object]) -> None:
     await asyncio.to_thread(call)
 
@@ -255,8 +260,8 @@ def test_with_an_interval_everything_is_flushed_soon() -> None:
     async def test() -> None:
         async with stored(flush=FlushSettings(FlushPolicy.INTERVAL, interval_ms=5)) as (store, _):
             await store.append(P0, batch("a"))
-            while store.log(P0).recovery_point < 1:
-                await asyncio.sleep(0.005)
+            await flushed(store, 1)
+            assert store.log(P0).recovery_point == 1
 
     run(test)
 
@@ -268,8 +273,8 @@ def test_many_bytes_are_flushed_before_their_time(policy: FlushPolicy) -> None:
     async def test() -> None:
         async with stored(flush=settings) as (store, _):
             await store.append(P0, batch("x" * 1000))
-            while store.log(P0).recovery_point < 1:
-                await asyncio.sleep(0.005)
+            await flushed(store, 1)
+            assert store.log(P0).recovery_point == 1
 
     run(test)
 
@@ -300,12 +305,8 @@ def test_a_write_back_that_fails_takes_the_log_directory_offline() -> None:
         async with stored(flush=settings, fs=fs) as (store, _):
             fs.is_broken = True
             await store.append(P0, batch("a"))
-            while True:
-                try:
-                    store.log(P0)
-                except PartitionOffline:
-                    return
-                await asyncio.sleep(0.005)
+            with pytest.raises(PartitionOffline):
+                await flushed(store, 1)
 
     run(test)
 

@@ -1,0 +1,107 @@
+"""ServiceListener: the listener of a service, which goes on where the listener cannot.
+
+Where the address cannot be had, it says so and tries again. Source of the protocol: `daemon.owned.Listener`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from daemon.config import ListenerConfig
+from daemon.config_values import address_parts
+from daemon.owned import Engine
+from daemon.snapshot import Events, ListenerStatus
+from server.flushing import FlushPolicy, FlushSettings
+from server.handlers.topics import TopicOptions
+from server.limits import Limits
+from server.listener import KafkaListener, ListenerOptions
+from server.net import ServerOptions
+from server.sasl import SaslLogin, parse_users
+from server.tls import server_context
+from storage.errors import LogmendError
+
+_RETRY_SECONDS: Final = 5.0
+
+
+class ServiceListener:
+    """See the module. It may be started again once it was stopped."""
+
+    def __init__(self, options: ListenerOptions, events: Events, retry_seconds: float = _RETRY_SECONDS) -> None:
+        self._options, self._events, self._retry_seconds = options, events, retry_seconds
+        self._listener = KafkaListener(options)
+        self._is_stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._reason = "not started"
+
+    def start(self, engine: Engine) -> None:
+        """Begin to serve; returns at once."""
+        self._is_stopping.clear()
+        self._reason = "starting"
+        self._thread = threading.Thread(target=self._begin, args=(engine,), name="listener", daemon=True)
+        self._thread.start()
+
+    def _begin(self, engine: Engine) -> None:
+        told = ""
+        while not self._is_stopping.is_set():
+            listener = self._listener = KafkaListener(self._options)
+            try:
+                listener.start(engine)
+            except LogmendError as error:
+                listener.stop()
+                self._reason = str(error)
+                if self._reason != told:
+                    told = self._reason
+                    self._events.tell("listen_failed", listen=listener.status().listen, reason=told)
+                self._is_stopping.wait(self._retry_seconds)
+            else:
+                self._reason = ""
+                self._events.tell("listener_started", listen=listener.status().listen)
+                return
+
+    def status(self) -> ListenerStatus:
+        """Return what there is to show, at once."""
+        found = self._listener.status()
+        return replace(found, reason=self._reason) if self._reason else found
+
+    def stop(self) -> None:
+        """Take no more, finish what was begun within a bounded time, and let go."""
+        self._is_stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        listen, was_serving = self._listener.status().listen, not self._reason
+        self._reason = "stopping"
+        self._listener.stop()
+        self._reason = "not started"
+        if was_serving:
+            self._events.tell("listener_stopped", listen=listen)
+
+
+def listener_of(config: ListenerConfig, events: Events, read_secret: Callable[[str], str]) -> ServiceListener:
+    """Return the listener that a configuration asks for. Raises `ConfigInvalid` for files that are no use."""
+    host, port = address_parts(config.listen)
+    limits = replace(
+        Limits(), connections=config.connections, frame=config.request_bytes, idle_ms=round(config.idle_seconds * 1000)
+    )
+    server = ServerOptions(host, port, address_parts(config.advertise) if config.advertise else None, limits=limits)
+    if config.tls_certificate:
+        server = replace(server, tls=server_context(config.tls_certificate, config.tls_key or config.tls_certificate))
+    if config.users:
+        users = parse_users(read_secret(config.users), config.users)
+        server = replace(server, make_login=lambda: SaslLogin(users))
+    flush = FlushSettings(
+        FlushPolicy(config.flush), round(config.flush_interval_seconds * 1000), config.flush_bytes, config.dirty_bytes
+    )
+
+    def tell(kind: str, reason: str) -> None:
+        if kind == "fault":
+            events.tell("client_failed", reason=reason)
+        else:
+            events.tell("client_refused", kind=kind, reason=reason)
+
+    options = ListenerOptions(
+        server, flush, topics=TopicOptions(config.partitions), auto_create=config.auto_create, tell=tell
+    )
+    return ServiceListener(options, events)
