@@ -130,7 +130,7 @@ KEYS: Final = (
     Key("user", _user, "user that the broker runs as; files of others are reported"),
     Key("progress", _choice(*PROGRESS), "progress on standard error", lambda: "auto"),
 )
-SERVICE_KEYS: Final = ("state_dir", "log_dir", "guard", "scrub", "http", "log", "notify")
+SERVICE_KEYS: Final = ("state_dir", "log_dir", "guard", "scrub", "http", "listener", "log", "notify")
 """What the service reads from the same file: `daemon.config` says what may stand there."""
 FILES: Final = ("config", "server_properties")
 """Where other settings come from; `server_properties` may stand in the TOML file, `config` may not."""
