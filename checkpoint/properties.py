@@ -15,7 +15,8 @@ from storage.errors import CheckpointCorrupt
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 _BLANKS: Final = " \t\f"
 # A backslash takes the next character with it, so a separator behind one belongs to the key.
-_KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+# Possessive: it never gives back what it took, and so remembers nothing of a key of a million characters.
+_KEY: Final = re.compile(r"(?:[^\\=: \t\f]++|\\.)*+", re.DOTALL)
 _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

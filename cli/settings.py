@@ -213,12 +213,20 @@ def _parsed(key: Key, raw: object, origin: str) -> Any:
         raise ConfigInvalid(f"{key.name} ({origin}): {shown} is not {error}") from None
 
 
+_LONGEST = 512 << 10
+"""Bytes of a file of settings: its parser takes up to a hundred times as much memory."""
+
+
 def _read(path: str, what: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            data = file.read(_LONGEST + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigInvalid(f"{what} {printable(path)}: cannot be read: {reason}") from error
+    if len(data) > _LONGEST:
+        raise ConfigInvalid(f"{what} {printable(path)}: longer than {_LONGEST >> 10} KiB")
+    return data
 
 
 def _named_file(name: str, flags: Mapping[str, object], environment: Mapping[str, str]) -> str:
@@ -235,12 +243,22 @@ def own_file(flags: Mapping[str, object], environment: Mapping[str, str]) -> tup
     return path, parse_toml(_read(path, "config"), path)
 
 
+_MOST_DOTS = 1_000
+"""In a line: the time that the parser takes for a dotted key grows with their square."""
+_DEEPEST = 16
+
+
 def parse_toml(data: bytes, path: str) -> dict[str, object]:
     """Return the keys of logmend's own file; an unknown one raises `ConfigInvalid` with the nearest known."""
     import tomllib  # noqa: PLC0415 (6 ms that only those pay who have the file)
 
     try:
-        found: dict[str, object] = tomllib.loads(data.decode())
+        text = data.decode()
+        if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
+            raise ValueError(f"a line with more than {_MOST_DOTS:,} dots")
+        found: dict[str, object] = tomllib.loads(text)
+        if _depth(found) > _DEEPEST:
+            raise ValueError(f"tables and lists lie more than {_DEEPEST} deep in one another")
     except (ValueError, RecursionError) as error:
         raise ConfigInvalid(f"config {printable(path)}: not TOML: {printable(str(error))}") from error
     known = [*(key.name for key in KEYS), "server_properties", *SERVICE_KEYS]
@@ -256,6 +274,18 @@ def parse_toml(data: bytes, path: str) -> dict[str, object]:
             "mode, or log_dirs for a list of names"
         )
     return found
+
+
+def _depth(value: object) -> int:
+    """Return how many tables and lists lie in one another, by a loop: what is too deep for a call cannot be shown."""
+    depth, level = 0, [value]
+    while level := [each for one in level for each in _inside(one)]:
+        depth += 1
+    return depth
+
+
+def _inside(value: object) -> list[object]:
+    return [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
 
 
 def suggestion(name: str, known: list[str]) -> str:
