@@ -1,6 +1,6 @@
 """How fast an audit reads beside the same scan in plain processes, what a task costs, and how large a fleet it plans.
 
-Usage: python bench/bench_audit.py [--mib N] [--segments N] [--repeat N] [--scratch DIR] [--json FILE]
+Usage: python bench/bench_audit.py [--mib N] [--names N] [--segments N] [--repeat N] [--scratch DIR] [--json FILE]
 
 Plain: two processes that call the very scan that a task calls, file by file. Audit: the job in a session that is warm;
 `reading` is what counts beside the plain scan, from the first task to the last result, and `whole` is from the manifest
@@ -38,21 +38,20 @@ from storage.units import Offset
 
 PROCESSES: Final = 2
 FILES: Final = 8
-NAMES: Final = 8
 SIZES: Final = (16384, 1024)
 PLAIN = "plain"
 """Key of the two plain processes in what is measured."""
 
 
-def fleet(place: Path, size: int, mib: int) -> tuple[list[tuple[str, str]], int]:
+def fleet(place: Path, size: int, mib: int, names: int) -> tuple[list[tuple[str, str]], int]:
     """Write a log directory a broker; return broker and path of each, and the bytes that are to be read."""
     total = 0
     for broker in range(PROCESSES):
         for file in range(FILES):
             written = place / f"written-{broker}-{file}"
             write_segment(written, size, (mib << 20) // FILES)
-            for name in range(NAMES):
-                path = place / f"b{broker}" / f"orders-{(broker * FILES + file) * NAMES + name}" / f"{0:020d}.log"
+            for name in range(names):
+                path = place / f"b{broker}" / f"orders-{(broker * FILES + file) * names + name}" / f"{0:020d}.log"
                 path.parent.mkdir(parents=True)
                 path.hardlink_to(written)
                 total += written.stat().st_size
@@ -91,7 +90,7 @@ def session(scratch: Path) -> Any:
 
     prepare_environment(os.environ)  # type: ignore[arg-type]
     settings = session_settings(f"local[{PROCESSES}]", {"spark.local.dir": str(scratch)}, PROCESSES)
-    return job.start_session({**settings, "spark.driver.memory": "900m"})
+    return job.start_session(settings)
 
 
 class Phases(SilentProgress):
@@ -153,7 +152,8 @@ def driver_mib() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the audit.")
-    parser.add_argument("--mib", type=int, default=1024, help="MiB of logs for each of two brokers, read eight times")
+    parser.add_argument("--mib", type=int, default=1024, help="MiB of logs for each of two brokers")
+    parser.add_argument("--names", type=int, default=8, help="how often each of them is read")
     parser.add_argument("--segments", type=int, default=100_000, help="segments to plan for")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--scratch", metavar="DIR")
@@ -173,7 +173,7 @@ def main() -> None:
         spark = session(place / "spark")
         for size in SIZES:
             for share in (4, 1):
-                where, total = fleet(place / f"d{size}-{share}", size, asked.mib // share)
+                where, total = fleet(place / f"d{size}-{share}", size, asked.mib // share, asked.names)
                 whole: list[float] = []
 
                 def reading(where: list[tuple[str, str]] = where, whole: list[float] = whole) -> float:

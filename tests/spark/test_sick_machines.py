@@ -24,8 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 TABLES = {"segments": SegmentRow, "findings": FindingRow, "verdicts": VerdictRow}
 SOMEBODY = 12345
-CHEAP = ("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "--master", "local[2]",
-         "--conf", "spark.sql.codegen.wholeStage=false")  # fmt: skip
+CHEAP = ("--master", "local[2]", "--conf", "spark.sql.codegen.wholeStage=false")
 WITHOUT_RIGHTS = ("setpriv", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
