@@ -39,7 +39,7 @@ class ProducerIds:
         self._reserve = reserve
         self._block = range(0)
         self._least = FIRST
-        self._reserving: asyncio.Future[range] | None = None
+        self._reserving: asyncio.Future[None] | None = None
 
     def note_seen(self, producer_id: int) -> None:
         """Never give out this id or one below it."""
@@ -57,14 +57,14 @@ class ProducerIds:
     async def _fill(self) -> None:
         """Get the next block; those who wait for it at the same time wait for one."""
         if self._reserving is None:
-            self._reserving = asyncio.ensure_future(self._reserve(self._least))
-            self._reserving.add_done_callback(self._filled)
+            self._reserving = asyncio.ensure_future(self._take())
         await asyncio.shield(self._reserving)
 
-    def _filled(self, done: asyncio.Future[range]) -> None:
-        self._reserving = None
-        if not done.cancelled() and done.exception() is None:
-            self._block = done.result()
+    async def _take(self) -> None:
+        try:
+            self._block = await self._reserve(self._least)
+        finally:  # before anybody can find this one done, and the block empty still
+            self._reserving = None
 
 
 def unstored(seen: int = 0) -> ProducerIds:
@@ -83,8 +83,8 @@ def unstored(seen: int = 0) -> ProducerIds:
 def reserve_block(fs: Fs, manager: LogManager, least: int) -> range:
     """Note on disk, durably, that a block is taken, and return it; none of its ids is below `least`.
 
-    Raises `NoLogDir` if no log directory is there to take the note, `WriteFault`, `OutOfIds`, and `CorruptData` if there
-    are notes and none can be read: there may be ids in use that no log remembers.
+    Raises `NoLogDir` if no log directory is there to take the note, `WriteFault`, `OutOfIds`, and `CorruptData` if
+    there are notes and none can be read: there may be ids in use that no log remembers.
     """
     online = [log_dir for log_dir in manager.log_dirs if log_dir.offline is None]
     if not online:

@@ -134,9 +134,10 @@ class Transactions:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled():
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE
-            raise
+            waiting = asyncio.current_task()
+            if waiting is None or waiting.cancelling() or not task.cancelled():
+                raise  # it is who waits that gives up
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     # ---- what clients ask for
 

@@ -156,3 +156,19 @@ def test_a_broken_note_is_refused(data: bytes) -> None:
 def test_a_note_of_a_later_version_is_unknown() -> None:
     with pytest.raises(UnsupportedFormat, match="version 2"):
         decode_next(b'{"version": 2, "next": 5}')
+
+
+def test_who_asks_just_when_a_block_has_come_gets_an_id_of_it() -> None:
+    reserved: asyncio.Future[range] | None = None
+
+    async def main() -> list[int]:
+        nonlocal reserved
+        reserved = asyncio.get_running_loop().create_future()
+        ids = ProducerIds(lambda _least: asyncio.shield(reserved))
+        first = asyncio.ensure_future(ids.draw())
+        await asyncio.sleep(0)
+        reserved.set_result(range(FIRST, FIRST + BLOCK))
+        found = [await ids.draw() for _ in range(6)]  # at each moment from there on
+        return sorted([await first, *found])
+
+    assert run(main()) == [*range(FIRST, FIRST + 7)]
