@@ -129,7 +129,12 @@ class FrameReader:
         frames: list[Frame] = []
         position, end = 0, len(data)
         while end - position >= _SIZE_BYTES:
-            size = self._judged(data, position)
+            try:
+                size = self._judged(data, position)
+            except FrameInvalid:
+                for frame in frames:  # nobody will hear of them
+                    frame.release()
+                raise
             if size >= LARGE and end - position - _SIZE_BYTES < size:
                 self._begin_large(data[position:], size)
                 return frames

@@ -17,6 +17,7 @@ from wire.writer import Writer
 
 FLEXIBLE_FROM: Final = 9
 _PARTITION: Final = struct.Struct(">ihqqq")  # index, error, base offset, append time, log start
+_RARE: Final = frozenset(("node_endpoints", "throttle_time"))
 _THROTTLE: Final = bytes(4)
 _PLAIN: Final = frozenset(
     ("index", "error_code", "base_offset", "log_append_time", "log_start_offset", "error_message")
@@ -87,7 +88,8 @@ def write_produce(version: int, correlation_id: int, values: Mapping[str, Any]) 
 def _write_partition(out: Writer, version: int, values: Mapping[str, Any]) -> None:
     index, error, base = values["index"], values.get("error_code", 0), values.get("base_offset", -1)
     start = values.get("log_start_offset", -1)
-    packed = _PARTITION.pack(index, error, base, values.get("log_append_time", -1), start)
+    time = values.get("log_append_time")
+    packed = _PARTITION.pack(index, error, base, -1 if time is None else time, start)
     out.raw(packed if version >= 5 else packed[:-8])
     if version >= 8:
         out.count(0)
@@ -97,6 +99,6 @@ def _write_partition(out: Writer, version: int, values: Mapping[str, Any]) -> No
 
 def is_plain(values: Mapping[str, Any]) -> bool:
     """Tell whether a response is one that `write_produce` can write: no partition has what is rare."""
-    return "node_endpoints" not in values and all(
+    return _RARE.isdisjoint(values) and all(
         _PLAIN.issuperset(each) for topic in values["responses"] for each in topic["partition_responses"]
     )
