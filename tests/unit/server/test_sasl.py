@@ -41,8 +41,16 @@ def test_plain_lets_in_who_knows_the_password(token: bytes) -> None:
 
 @pytest.mark.parametrize(
     "token",
-    [b"\0alice\0wrong", b"\0nobody\0wonder:land", b"bob\0alice\0wonder:land", b"", b"\0\0", b"\0a\xff\0b", b"\0alice\0"],
-)  # fmt: skip
+    [
+        b"\0alice\0wrong",
+        b"\0nobody\0wonder:land",
+        b"bob\0alice\0wonder:land",
+        b"",
+        b"\0\0",
+        b"\0a\xff\0b",
+        b"\0alice\0",
+    ],
+)
 def test_plain_refuses_everybody_else_in_the_same_words(token: bytes) -> None:
     login = begun("PLAIN")
     answer = authenticate(login, token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 from typing import Any
@@ -198,10 +199,8 @@ def test_damaged_requests_are_read_or_refused_and_nothing_else(key: int, version
                 case _:
                     position = draw.randrange(8, len(frame))
                     frame[position:position] = draw.randbytes(3)
-        try:
+        with contextlib.suppress(MessageInvalid):
             assert decode(memoryview(frame)).api_key == key
-        except MessageInvalid as refusal:
-            assert str(refusal)
 
 
 def test_arrays_are_bounded_by_the_bytes_that_are_left() -> None:
