@@ -38,6 +38,7 @@ from logs import payload
 from support.cleaning import compact, write_log
 
 from storage.batch import BatchHeader, encode_batch_v2, parse_header
+from storage.buffers import page_aligned
 from storage.compaction import Round
 from storage.config import LogConfig
 from storage.fs import OsFs
@@ -227,7 +228,7 @@ def reads(place: Path, oracle: Oracle, mib: int, repeat: int) -> Iterator[dict[s
         shutil.copytree(directory, copy)
         log = open_log(directory, SETTINGS)
         oracle(op="open", log="bench", dir=copy, clean=True, config=SETTINGS, recovery_point=log.log_end)
-        rows, buffer = BatchRows(4096), memoryview(bytearray(2 * MIB))
+        rows, buffer = BatchRows(4096), page_aligned(2 * MIB)
         rng = random.Random(size)
         offsets = [rng.randrange(log.log_end) for _ in range(LOOK_UPS)]
         last = log.segments.active.max_timestamp

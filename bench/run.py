@@ -1,6 +1,8 @@
 """Runs the programs of this folder and puts their figures into one table, one JSON file and one picture.
 
-Usage: python bench/run.py [--quick] [--out DIR] [--scratch DIR]    writes results.json, results.svg and growth.svg
+Usage: python bench/run.py [--mib N | --quick] [--repeat N] [--only recover,open] [--out DIR] [--scratch DIR]
+writes results.json, results.svg and growth.svg. BENCH_MIB in the environment stands for --mib, so that
+`make bench BENCH_MIB=64` is a short run. Without a size each program takes its own.
 """
 
 from __future__ import annotations
@@ -8,25 +10,28 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).resolve().parent
-PROGRAMS: Final = {
-    "bench_recover.py": ("--mib", "256"),
-    "bench_verify.py": ("--mib", "64"),
-    "bench_shapes.py": ("--mib", "64", "--repeat", "1", "--segments", "256"),
-    "bench_open.py": ("--partitions", "100"),
-    "bench_audit.py": ("--mib", "256", "--segments", "10000"),
-    "bench_engine.py": ("--mib", "128"),
-    "bench_daemon.py": ("--rounds", "3", "--seconds", "8", "--partitions", "1000", "--idle-seconds", "20"),
+QUICK_MIB: Final = 256
+PROGRAMS: Final[dict[str, Callable[[int], dict[str, object]]]] = {
+    "bench_recover.py": lambda mib: {"mib": mib},
+    "bench_verify.py": lambda mib: {"mib": max(mib // 4, 8)},
+    "bench_shapes.py": lambda mib: {"mib": max(mib // 4, 8), "segments": 4096 if mib >= 1024 else 256},
+    "bench_open.py": lambda mib: {"partitions": min(max(mib, 20), 1000)},
+    "bench_audit.py": lambda mib: {"mib": mib, "segments": min(mib * 100, 100_000)},
+    "bench_engine.py": lambda mib: {"mib": max(mib // 2, 16)},
+    "bench_daemon.py": lambda mib: {"rounds": 3, "seconds": 8, "partitions": min(mib * 4, 10_000), "idle-seconds": 20},
 }
-"""Each program, and what makes it quick."""
+"""Each program, and what makes it of a size. Those that know no repetitions have rounds."""
+NO_REPEAT: Final = "bench_daemon.py"
 BESIDE_ITSELF: Final = ("bench_daemon.py", "bench_shapes.py")
 """Those that know no Kafka."""
 RECOVER_TARGETS: Final = {16384: 2.3, 1024: 10.0, 170: 30.0}
@@ -49,6 +54,14 @@ def figures(program: str, told: dict[str, Any]) -> Iterator[dict[str, Any]]:
             target = f">= {RECOVER_TARGETS[size]:g}" if (form, name) == ("recover", "logmend -j 1") else ""
             what = f"{name.replace('logmend', 'recover')}, {row['log_bytes'] >> 20} MiB as {form}, {size} B"
             yield {"what": what, "ours": row[name], "theirs": row.get("kafka"), "target": target}
+        what = f"recover / recover -j 1, {row['log_bytes'] >> 20} MiB as {form}, {size} B"
+        yield {
+            "what": what,
+            "ours": row["logmend"],
+            "theirs": row["logmend -j 1"],
+            "target": ">= 1.7",
+            "is_kafka": False,
+        }
 
 
 def text(rows: list[dict[str, Any]]) -> str:
@@ -88,22 +101,46 @@ def _log2(number: float) -> float:
     return max(math.log2(number), 0.0)
 
 
-def main() -> None:
+def command(program: str, asked: argparse.Namespace, result: Path) -> list[str]:
+    """Return the words that run a program of this folder."""
+    words = {"json": str(result), **(PROGRAMS[program](asked.mib) if asked.mib else {})}
+    if asked.repeat and program != NO_REPEAT:
+        words["repeat"] = asked.repeat
+    if asked.scratch:
+        words["scratch"] = asked.scratch
+    if program == "bench_shapes.py":
+        words["svg"] = str(Path(asked.out, "growth.svg"))
+    flags = [word for name, value in words.items() for word in (f"--{name}", str(value))]
+    return [sys.executable, str(HERE / program), *flags]
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run all and put the figures together.")
-    parser.add_argument("--quick", action="store_true", help="smaller logs: minutes instead of half an hour")
+    size = os.environ.get("BENCH_MIB")
+    parser.add_argument(
+        "--mib", type=int, default=int(size) if size else None, help="size of the logs of bench_recover"
+    )
+    parser.add_argument("--quick", dest="mib", action="store_const", const=QUICK_MIB, help=f"--mib {QUICK_MIB}")
+    parser.add_argument("--repeat", type=int, help="counted repetitions of each case")
+    parser.add_argument("--only", metavar="NAMES", help="some of the programs: recover,verify,shapes,open,engine")
     parser.add_argument("--out", metavar="DIR", default=".", help="where results.json and results.svg go")
     parser.add_argument("--scratch", metavar="DIR", help="where to make the logs")
-    asked = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run, and write the table, the JSON and the picture."""
+    asked = arguments()
     rows: list[dict[str, Any]] = []
     every: dict[str, Any] = {}
+    Path(asked.out).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
-        for program, quick in PROGRAMS.items():
+        for program in PROGRAMS:
+            if asked.only and program.removeprefix("bench_").removesuffix(".py") not in asked.only.split(","):
+                continue
             result = Path(place) / f"{program}.json"
-            words = [sys.executable, str(HERE / program), "--json", str(result), *(quick if asked.quick else ())]
             print(f"== {program}", flush=True)
-            if program == "bench_shapes.py":
-                words += ["--svg", str(Path(asked.out, "growth.svg"))]
-            subprocess.run([*words, *(["--scratch", asked.scratch] if asked.scratch else [])], check=False)
+            subprocess.run(command(program, asked, result), check=False)
             if result.exists():
                 every[program] = json.loads(result.read_text())
                 rows += figures(program, every[program])

@@ -17,6 +17,7 @@ from pathlib import PurePath
 from typing import Any, Final, NamedTuple, Self
 
 from recovery.manifest import is_plain_name
+from storage.buffers import page_aligned
 from storage.errors import BatchCorrupt, CheckpointCorrupt, FileVanished, UnsupportedFormat
 from storage.fold import SegmentFold
 from storage.fs import FileKind, ReadFile, ReadFs
@@ -95,7 +96,7 @@ class _Hashed:
 
     def rest(self, size: int) -> str:
         """Read what is left of `size` bytes; return the digest of all."""
-        buffer = memoryview(bytearray(_CHUNK))
+        buffer = page_aligned(_CHUNK)
         while self._done < size:
             if not self.read_into(self._done, buffer[: min(_CHUNK, size - self._done)]):
                 break

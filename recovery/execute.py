@@ -32,6 +32,7 @@ from recovery.plan import (
     TruncateTo,
 )
 from recovery.room import check_room, make_place
+from storage.buffers import page_aligned
 from storage.errors import FileVanished, PlanStale
 from storage.fs import FileKind, FileStat, Fs, ReadFs, WriteFile, temporary_name
 from storage.names import FileRole, segment_file_name
@@ -329,7 +330,7 @@ class _Directory:
         return digest.hexdigest()
 
     def _pieces(self, source: PurePath, position: int, size: int, digest: hashlib._Hash) -> Iterator[bytes]:
-        buffer = memoryview(bytearray(_CHUNK))
+        buffer = page_aligned(_CHUNK)
         with self._fs.open_read(source) as file:
             for at in range(position, position + size, _CHUNK):
                 part = buffer[: min(_CHUNK, position + size - at)]

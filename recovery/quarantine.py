@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Final
 
 from recovery.manifest import MANIFEST_LIMIT, MANIFEST_SUFFIX, SUFFIX, Item, Manifest, decode
+from storage.buffers import page_aligned
 from storage.errors import CheckpointCorrupt, CorruptData, FileVanished, NoRoom, PlanStale
 from storage.fs import FileKind, Fs, ReadFs, read_all, temporary_name
 
@@ -350,7 +351,7 @@ def _bytes(fs: ReadFs, path: PurePath | None, position: int, size: int) -> Itera
     if path is None:
         yield from (bytes(min(_CHUNK, size - at)) for at in range(0, size, _CHUNK))
         return
-    buffer = memoryview(bytearray(min(_CHUNK, size) or 1))
+    buffer = page_aligned(min(_CHUNK, size) or 1)
     with fs.open_read(path) as file:
         for at in range(0, size, _CHUNK):
             part = buffer[: min(_CHUNK, size - at)]

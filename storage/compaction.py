@@ -20,6 +20,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from storage.batch import HEADER_V2, BatchHeader, parse_header
+from storage.buffers import page_aligned
 from storage.cleaned_batch import BatchCleaner, LastRecord, Rules, control_kind, put_keys
 from storage.cleaned_txns import CleanedTransactions
 from storage.config import LogConfig
@@ -273,7 +274,7 @@ class _Source:
 
     def __init__(self, window: int, throttle: Callable[[int], None]) -> None:
         self._window = max(window, HEADER_V2.size)
-        self._buffer = memoryview(bytearray(self._window))
+        self._buffer = page_aligned(self._window)
         self._rows = BatchRows(_ROWS)
         self._throttle = throttle
         self._path, self._position = PurePath(), 0
@@ -286,7 +287,7 @@ class _Source:
         """
         self._path = segment.path(FileRole.LOG)
         if len(self._buffer) > self._window:
-            self._buffer = memoryview(bytearray(self._window))
+            self._buffer = page_aligned(self._window)
         position, next_offset, size = start, int(segment.base_offset), self._window
         while position < segment.size:
             self._position = position
@@ -307,7 +308,7 @@ class _Source:
 
     def _read(self, segment: LogSegment, position: int, size: int) -> memoryview:
         if size > len(self._buffer):
-            self._buffer = memoryview(bytearray(size))
+            self._buffer = page_aligned(size)
         window = self._buffer[:size]
         if segment.reader().read_into(position, window) < size:
             raise self._uncleanable(f"the file ends before {position + size}")

@@ -32,11 +32,10 @@ except ImportError:  # it may not have been built
 
 __all__ = ["FileKind", "FileStat"]  # to be had from here as well
 _SCANDIR: Final = os.scandir  # whoever puts another in its place shows another disk
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_GONE: Final = (errno.ENOENT, errno.ESTALE)
+_FULL, _GONE = (errno.ENOSPC, errno.EDQUOT), (errno.ENOENT, errno.ESTALE)
 _LOCK_NAME: Final = ".lock"
 # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes. It means nothing for a plain file.
-_SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_APPEND
 _FLOCK: Final = struct.Struct("@hhqqi0q")  # flock of fcntl(2): type, whence, start, length, process; padded at its end
 
 _Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
@@ -304,7 +303,8 @@ class OsWriteFile(_OpenFile):
     def append(self, data: bytes | bytearray | memoryview) -> None:
         left = memoryview(data).cast("B")
         try:
-            self._raw.seek(0, os.SEEK_END)  # were it cut since the last write, the old place would leave a hole
+            if os.scandir is not _SCANDIR:  # where O_APPEND is not known; the old place may be behind the end by now
+                self._raw.seek(0, os.SEEK_END)
             while left:
                 if not (count := self._raw.write(left)):
                     raise _refusal(errno.EIO)  # not for ever with a device that takes nothing and calls it success

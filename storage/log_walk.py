@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from storage.batch import HEADER_V0, HEADER_V2, BatchHeader, parse_header
+from storage.buffers import page_aligned
 from storage.errors import BatchCorrupt
 from storage.fs import ReadFile
 from storage.log_reader import MAX_RELATIVE_OFFSET, find_sound_batch, is_zero
@@ -50,7 +51,7 @@ class Window:
 
     def __init__(self, file: ReadFile, size: int) -> None:
         self._file, self.size = file, size
-        self._buffer = memoryview(bytearray(min(_WINDOW_BYTES, max(size, 1))))
+        self._buffer = page_aligned(min(_WINDOW_BYTES, max(size, 1)))
         self._at = self._have = 0
 
     def peek(self, position: int, length: int) -> memoryview:

@@ -95,16 +95,19 @@ def batches_since(file: ReadFile, start: int, end: int, timestamp: int) -> Itera
 def _first(file: ReadFile, start: int, end: int, offset: int, timestamp: int) -> tuple[BatchPlace | None, int]:
     """Return the first batch that reaches `offset` or `timestamp`, None if a walk has to tell, and where that begins.
 
-    Of the first piece alone, as long as nothing in it is odd, and without an object for each batch that is passed.
+    As long as nothing is odd, and without an object for each batch that is passed.
     """
     piece = memoryview(bytearray(min(_PIECE_BYTES, max(end - start, 0))))
-    filled = file.read_into(start, piece)
-    at = 0
-    while filled - at >= HEADER_V2.size:
-        base, size, magic, delta, largest = _WHOLE.unpack_from(piece, at)
-        if magic != 2 or size < _LEAST_V2:
-            break
-        if base + delta >= offset or largest >= timestamp:
-            return _place(piece[at:], start + at, end), start + at
-        at += size + LOG_OVERHEAD
-    return None, start + at
+    while True:
+        filled = file.read_into(start, piece[: end - start])
+        at = 0
+        while filled - at >= HEADER_V2.size:
+            base, size, magic, delta, largest = _WHOLE.unpack_from(piece, at)
+            if magic != 2 or size < _LEAST_V2:
+                return None, start + at
+            if base + delta >= offset or largest >= timestamp:
+                return _place(piece[at:], start + at, end), start + at
+            at += size + LOG_OVERHEAD
+        start += at
+        if not at or end - start < HEADER_V2.size:
+            return None, start
