@@ -24,6 +24,8 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _JAAS: Final = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _CLIENT: Final = "logmend"
+_TLS_ALERT: Final = b"\x15\x03"
+"""How the answer to somebody begins who does not speak TLS; as a size it would be above all bounds."""
 _KNOWN: Final = frozenset({
     "security.protocol", "sasl.mechanism", "sasl.jaas.config", "ssl.truststore.location", "ssl.truststore.type",
     "ssl.keystore.location", "ssl.keystore.type", "ssl.key.password", "ssl.endpoint.identification.algorithm",
@@ -110,7 +112,10 @@ class Connection:
     def _exchange(self, frame: bytes) -> bytes:
         try:
             self._socket.sendall(struct.pack(">i", len(frame)) + frame)
-            (size,) = struct.unpack(">i", self._exactly(4))
+            head = self._exactly(4)
+            if head.startswith(_TLS_ALERT):
+                raise KafkaUnreachable(f"{self.address}: it speaks TLS; security.protocol says that it does not")
+            (size,) = struct.unpack(">i", head)
             if not 4 <= size <= LARGEST_ANSWER:
                 raise KafkaUnreachable(f"{self.address}: an answer of {size} bytes")
             return self._exactly(size)
