@@ -25,7 +25,7 @@ SEED = int(os.environ.get("LOGMEND_GROUP_SEED", "0"))
 STEPS = 150
 SESSION, REBALANCE = 10_000, 20_000
 PROTOCOLS = (  # all have both: of a group that is restored only the one that it had is known
-    RANGE + (("sticky", subscription("orders", "clicks")),),
+    (*RANGE, ("sticky", subscription("orders", "clicks"))),
     (("range", subscription("orders")), ("sticky", subscription("orders"))),
     (("sticky", subscription("clicks")), ("range", subscription("clicks"))),
 )
