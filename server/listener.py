@@ -56,12 +56,20 @@ from storage.inheriting_fs import InheritingFs
 _READS: Final = (describe, describe_configs, fetch, list_offsets, metadata)
 _WRITES: Final = (configs, groups, offsets, produce, producer_id_handlers, records, transactions)
 _READ_ONLY_GROUPS: Final = (
-    ApiKey.FIND_COORDINATOR,
-    ApiKey.OFFSET_FETCH,
-    ApiKey.LIST_GROUPS,
+    ApiKey.DELETE_GROUPS,
     ApiKey.DESCRIBE_GROUPS,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.HEARTBEAT,
+    ApiKey.JOIN_GROUP,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.LIST_GROUPS,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.SYNC_GROUP,
 )
-"""What may be asked of groups where nothing may be written."""
+"""What may be asked of groups where nothing may be written. Joining and committing are refused with a reason: where
+they are not offered at all, older clients try for ever."""
 _LAGS_MS: Final = 5_000
 _MOST_LAGS: Final = 1_000
 

@@ -182,7 +182,8 @@ def test_settings_are_a_brokers() -> None:
     assert settings_of_broker({}) == CoordinatorSettings()
     made = settings_of_broker({
         "group.initial.rebalance.delay.ms": "5", "group.min.session.timeout.ms": "6",
-        "group.max.session.timeout.ms": "7", "group.max.size": "8", "offset.metadata.max.bytes": "9", "offsets.retention.minutes": "10",
+        "group.max.session.timeout.ms": "7", "group.max.size": "8",
+        "offset.metadata.max.bytes": "9", "offsets.retention.minutes": "10",
         "offsets.retention.check.interval.ms": "11",
     })  # fmt: skip
     group = made.group
