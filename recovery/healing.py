@@ -30,7 +30,7 @@ from storage.fs import ReadFile, ReadFs, read_all
 from storage.log_reader import LogReader, find_sound_batch
 from storage.names import FileRole
 from storage.rows import BatchRows
-from storage.units import INT64_MAX, Offset, TopicPartition
+from storage.units import INT32_MAX, INT64_MAX, Offset, TopicPartition
 
 ROOM: Final = 64 << 20
 """Bytes of offered batches that are held until they are written."""
@@ -304,7 +304,7 @@ class _Partition:
             with self.fs.open_read(files.log) as file:
                 holes = find_holes(file, files, until, self.reader)
                 filled = {hole: found for hole in holes if (found := self._fill(hole, ours)) is not None}
-                if filled and (why := self._refuse_seams(file, files, filled)):
+                if filled and (why := _refuse_extent(files, filled) or self._refuse_seams(file, files, filled)):
                     self._note_all(filled, why)
                     continue
             if filled:
@@ -447,6 +447,17 @@ class _Partition:
                 reason,
             )
         )
+
+
+def _refuse_extent(files: SegmentFiles, filled: Mapping[Hole, tuple[str, list[Offer]]]) -> str:
+    """Return why a segment cannot take in so much: positions and relative offsets in its indexes have 31 bits."""
+    size, last = files.log_stat.size, 0
+    for hole, (_, offers) in filled.items():
+        size += sum(len(offer.data) for offer in offers) - (hole.end - hole.position)
+        last = max([last, *(offer.header.last_offset for offer in offers)])
+    if size > INT32_MAX or last - files.base_offset > INT32_MAX:
+        return f"a segment cannot hold {size} bytes up to offset {last}; copy the segments that are missing"
+    return ""
 
 
 def _digest(offers: Sequence[Offer]) -> list[tuple[int, int, int]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from golden.golden import checkpoint, extract
+from support.batches import batch_v2
 from support.command import logmend
 from support.recovering import tree
 
@@ -210,3 +211,27 @@ def test_a_source_that_is_the_damaged_directory_is_wrong_usage(brokers: list[Pat
     done = logmend("recover", "--heal-from", brokers[1], brokers[1])
     assert done.returncode == 2
     assert "to be healed" in done.stderr
+
+
+def test_what_no_index_could_point_to_is_not_put_into_a_segment(tmp_path: Path) -> None:
+    """Compacted: the only batch of a lost segment lies more than 2 147 483 647 offsets behind the one before it."""
+    far = 2**31 + 10
+    batches = {0: batch_v2(0, 2), far: batch_v2(far, 2), far + 5: batch_v2(far + 5, 2)}
+    for broker, bases in (("ours", (0, far + 5)), ("theirs", (0, far, far + 5))):
+        partition = tmp_path / broker / "kept-0"
+        partition.mkdir(parents=True)
+        for base in bases:
+            (partition / f"{base:020d}.log").write_bytes(batches[base])
+        (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+        for name in (WATERMARKS, "recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"):
+            (tmp_path / broker / name).write_text(f"0\n1\nkept 0 {far + 7}\n")
+    (tmp_path / "ours" / "kept-0" / f"{0:020d}.log").write_bytes(batches[0][:-4] + b"rot!")
+    before = logs_of(tmp_path / "ours")
+    status, result = heal(tmp_path / "ours", tmp_path / "theirs")
+    assert not any(note["healed"] for note in notes(result)), list(notes(result))
+    assert "a segment cannot hold" in " ".join(str(note["reason"]) for note in notes(result))
+    assert (status, logs_of(tmp_path / "ours")) == (3, before)
+
+
+def logs_of(log_dir: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in log_dir.glob("kept-0/*.log")}
