@@ -48,7 +48,7 @@ class Client:
 CLIENTS: Final = {
     "confluent": Client("", "confluent.py", ("range", "roundrobin", "cooperative-sticky"), frozenset({DELETE_OFFSET})),
     "kafka-python-2": Client(
-        "kafka-python-2.0.2", "kafka_python.py", ("range", "roundrobin", "sticky"),
+        "kafka-python-2.0.2", "kafka_python.py", ("range", "roundrobin"),
         # It has AlterConfigs, which the listener does not offer, and asks for a cluster by a Metadata that names none.
         frozenset({IDEMPOTENT, TRANSACTIONS, ISOLATION, MAX_TIMESTAMP, DELETE_RECORDS, ALTER, DELETE_OFFSET,
                    SET_OFFSET, CLUSTER}),

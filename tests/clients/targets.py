@@ -20,6 +20,7 @@ from interop.kafka_lab import Cluster, end
 AGAINST_KAFKA: Final = os.environ.get("LOGMEND_CLIENTS_TARGET") == "kafka"
 SETTINGS: Final = {
     "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "transaction.max.timeout.ms": "900000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
@@ -82,7 +83,10 @@ class Listener:
         self.directory.mkdir(parents=True, exist_ok=True)
         installed = Path(sys.executable).with_name("logmend")
         words = [str(installed)] if installed.exists() else [sys.executable, "-m", "cli.main"]
+        properties = self.directory / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
         words += ["serve", str(self.log_dir), "--listen", "127.0.0.1:0", "--json", *self.options]
+        words += ["--server-properties", str(properties)]
         with self.output.open("ab") as said:
             self.process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, bufsize=0

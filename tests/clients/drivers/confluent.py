@@ -24,7 +24,9 @@ WAIT = 60
 
 
 class ConfluentMember(Member):
-    def __init__(self, bootstrap: str, group: str, topic: str, strategy: str, instance: str = "") -> None:
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, strategy: str, instance: str, more: dict[str, Any]
+    ) -> None:
         super().__init__()
         settings: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
@@ -38,7 +40,7 @@ class ConfluentMember(Member):
         }
         if instance:
             settings["group.instance.id"] = instance
-        self.consumer, self.topic = Consumer(settings), topic
+        self.consumer, self.topic = Consumer(settings | more), topic
         self.cooperative = "cooperative" in strategy
 
     def open(self) -> None:
@@ -211,8 +213,10 @@ class Driver(Grouping):
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition, to)])
         self.admin.alter_consumer_group_offsets([asked])[group].result(WAIT)
 
-    def member(self, group: str, topic: str, strategy: str, instance: str = "") -> Member:
-        return ConfluentMember(self.bootstrap, group, topic, strategy, instance)
+    def member(
+        self, group: str, topic: str, strategy: str, instance: str = "", settings: dict[str, Any] | None = None
+    ) -> Member:
+        return ConfluentMember(self.bootstrap, group, topic, strategy, instance, settings or {})
 
     def _transactional(self, name: str) -> Producer:
         producer = Producer(self.common | {"transactional.id": name, "linger.ms": 5})

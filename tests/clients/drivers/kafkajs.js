@@ -228,7 +228,8 @@ readline.createInterface({ input: process.stdin }).on('line', line => {
     try {
       say({ ok: (await operations[operation](request)) ?? null })
     } catch (error) {
-      const cause = error.errors && error.errors.length ? error.errors[0] : error.cause && error.cause.type ? error.cause : error
+      const group = error.groups && error.groups.find(one => one.errorCode)
+      const cause = group ? group.error : error.errors && error.errors.length ? error.errors[0] : error.cause && error.cause.type ? error.cause : error
       say({ error: String(cause.type || cause.name), message: String(cause.message) })
     }
   })

@@ -73,7 +73,7 @@ class Reading:
 class Member(threading.Thread):
     """A consumer in a group, on a thread of its own, for most consumers are for one thread only.
 
-    Subclasses give `open`, which subscribes, `step`, which polls for a moment and calls `self.took`, `assigned`, `commit`
+    Subclasses give `open`, which subscribes, `step`, which polls for a moment and calls `took`, `assigned`, `commit`
     (synchronous) and `close`. The driver's thread asks `state`, or has `commit` and `close` called by `ask`.
     """
 
