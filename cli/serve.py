@@ -165,9 +165,9 @@ def _listener_options(
 
     def tell(kind: str, reason: str) -> None:
         if kind == "fault":
-            events.tell("listener_failed", listen=str(listening), error=reason)
+            events.tell("client_failed", reason=reason)
         else:
-            events.tell("client_refused", listen=str(listening), kind=kind, reason=reason)
+            events.tell("client_refused", kind=kind, reason=reason)
 
     groups = settings_of_broker(properties)
     return ListenerOptions(options, FlushSettings(policy), groups, is_read_only=arguments.read_only, tell=tell)

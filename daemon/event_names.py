@@ -52,6 +52,10 @@ EVENTS: Final[dict[str, EventKind]] = {
     "worker_failed": EventKind("error", "a fault of logmend itself ended a worker", ("log_dir", "error", "traceback")),
     "listening": EventKind("info", "status, metrics and the page can be asked for", ("listen",)),
     "listen_failed": EventKind("error", "a socket cannot be served; the work goes on", ("listen", "reason")),
+    "client_refused": EventKind(
+        "info", "the connection of a Kafka client was ended for what it sent, or did not", ("kind", "reason")
+    ),
+    "client_failed": EventKind("error", "a fault of logmend itself while it answered a Kafka client", ("reason",)),
     "listener_started": EventKind("info", "Kafka clients are served", ("listen",)),
     "listener_stopped": EventKind("info", "Kafka clients are served no more", ("listen",)),
     "answer_failed": EventKind("error", "a fault of logmend itself while it answered over HTTP", ("path", "error")),
