@@ -55,7 +55,7 @@ class Tally:
         self.closed: Counter[str] = Counter()
         """Connections that we ended, by kind of reason."""
         self.received = self.sent = self.accepted = 0
-        self.tell: Callable[[str, str], None] = lambda _kind, _reason: None
+        self.report: Callable[[str, str], None] = lambda _kind, _reason: None
         """Told why a connection was ended, by kind and in words."""
 
 
@@ -258,7 +258,7 @@ class Conversation:
         kind = "refused" if isinstance(error, LogmendError) else "fault"
         reason = str(error) if kind == "refused" else f"{type(error).__name__}: {error}"
         self._tally.closed[kind] += 1
-        self._tally.tell(kind, printable(reason))
+        self._tally.report(kind, printable(reason))
         self._sink.close(reason)
 
 

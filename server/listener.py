@@ -109,7 +109,7 @@ class KafkaListener:
         options = replace(self._options.server, node_id=node_id, cluster_id=cluster_id)
         fs = InheritingFs(OsFs(), paths)
         self._server = WireServer(options, lambda info, timers: self._assemble(engine, fs, info, timers))
-        self._server.tally.tell = self._options.tell
+        self._server.tally.report = self._options.tell
         self._server.start()
 
     def status(self) -> ListenerStatus:

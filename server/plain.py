@@ -108,7 +108,7 @@ class PlainTransport:
             work()
         except Exception as error:  # noqa: BLE001 (the loop would call again at once, for ever)
             self._tally.closed["fault"] += 1
-            self._tally.tell("fault", f"{type(error).__name__}: {error}")
+            self._tally.report("fault", f"{type(error).__name__}: {error}")
             self.close(str(error))
 
     # ---- receiving
@@ -134,7 +134,7 @@ class PlainTransport:
                 frames = [] if frame is None else [frame]
         except FrameInvalid as error:
             self._tally.closed["frame"] += 1
-            self._tally.tell("frame", str(error))
+            self._tally.report("frame", str(error))
             self.close(str(error))
             return
         if frames:

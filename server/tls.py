@@ -93,7 +93,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             frames = self._taken(nbytes)
         except FrameInvalid as error:
             self._tally.closed["frame"] += 1
-            self._tally.tell("frame", str(error))
+            self._tally.report("frame", str(error))
             self.close(str(error))
             return
         if frames:

@@ -197,7 +197,7 @@ def test_what_is_not_served_or_no_request_ends_the_connection(frame: bytes) -> N
     async def test() -> None:
         talk = Talk()
         told: list[str] = []
-        talk.tally.tell = lambda kind, _: told.append(kind)
+        talk.tally.report = lambda kind, _: told.append(kind)
         talk.budget.add(len(frame))
         talk.conversation.take([Frame(memoryview(frame), talk.budget)])
         assert talk.sink.closed
