@@ -185,13 +185,19 @@ class KafkaListener:
             dispatcher.ended.append(parts.transactions.stop)
         return dispatcher
 
-    def _look_at_lags(self, parts: Parts) -> None:
-        """Note now and then how far groups are behind, for whoever asks in another thread: those most that are most."""
-        lags: Counter[tuple[str, str]] = Counter()
-        for each in parts.groups.lags():
-            lags[each.group_id, each.topic] += each.lag or 0
-        self._lags = tuple(GroupLag(*name, records) for name, records in sorted(lags.most_common(_MOST_LAGS)))
-        parts.timers.call_later(_LAGS_MS, lambda: self._look_at_lags(parts))
+    def _look_at_lags(self, parts: Parts, number: int = 0, sums: Counter[tuple[str, str]] | None = None) -> None:
+        """Note now and then how far groups are behind, for whoever asks in another thread: those most that are most.
+
+        One partition of `__consumer_offsets` after another: all at once could keep clients waiting.
+        """
+        count = len(parts.groups.shards)
+        sums = Counter() if sums is None or not number else sums
+        for each in parts.groups.lags(number):
+            sums[each.group_id, each.topic] += each.lag or 0
+        if number >= count - 1:
+            self._lags = tuple(GroupLag(*name, records) for name, records in sorted(sums.most_common(_MOST_LAGS)))
+        following = (number + 1) % max(count, 1)
+        parts.timers.call_later(_LAGS_MS // max(count, 1), lambda: self._look_at_lags(parts, following, sums))
 
 
 def _handlers(parts: Parts) -> dict[int, Handler]:

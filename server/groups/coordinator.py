@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from daemon.refusals import UnknownTopic
 from server.clock import Handle, Timers
 from server.errors import ErrorCode
 from server.groups.expiry import expired
@@ -22,7 +21,7 @@ from server.groups.group import Group
 from server.groups.image import Image, read_image, read_on
 from server.groups.member import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from server.groups.offsets import Place
-from server.groups.records import GroupKey, GroupValue, OffsetKey, OffsetValue, partition_of
+from server.groups.records import NO_TOPIC_ID, GroupKey, GroupValue, OffsetKey, OffsetValue, partition_of
 from server.groups.settings import CoordinatorSettings
 from server.groups.shard import Change, NotStored, Shard, refused
 from server.groups.world import GroupState, Identity
@@ -337,9 +336,8 @@ class Groups:
                 answers.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             else:
                 answers.append(ErrorCode.NONE)
-                value = OffsetValue(position.offset, position.leader_epoch, position.metadata or "", now_ms, expires_ms)
-                if topic.topic_id is not None:
-                    value = value._replace(topic_id=topic.topic_id)
+                metadata, topic_id = position.metadata or "", topic.topic_id or NO_TOPIC_ID
+                value = OffsetValue(position.offset, position.leader_epoch, metadata, now_ms, expires_ms, topic_id)
                 changes.append((OffsetKey(group_id, *position.place), value))
         error = await self._stored(shard, changes, producer)
         return [answer or error for answer in answers]
@@ -421,34 +419,41 @@ class Groups:
             return ErrorCode.NON_EMPTY_GROUP
         return await self._stored(shard, shard.remove(group_id))
 
-    def lags(self) -> list[Lag]:
-        """Return how far every group is behind in every partition that it has committed an offset in."""
+    def lags(self, number: int | None = None) -> list[Lag]:
+        """Return how far every group is behind in every partition that it has committed an offset in.
+
+        With a `number` only groups in that partition of `__consumer_offsets`: with many groups all would take long.
+        """
+        ends: dict[Place, int | None] = {}
         found = []
-        for shard in self.shards:
-            for group_id in sorted(shard.image.offsets.groups()):
-                for (topic, partition), committed in sorted(shard.image.offsets.of_group(group_id).items()):
-                    end, offset = self._end_of(TopicPartition(topic, partition)), committed.value.offset
-                    lag = None if end is None else max(end - offset, 0)
-                    found.append(Lag(group_id, topic, partition, offset, end, lag))
+        for shard in self.shards if number is None else self.shards[number : number + 1]:
+            for group_id, place, offset in shard.image.offsets.positions():
+                if place not in ends:
+                    ends[place] = self._end_of(place)
+                end = ends[place]
+                found.append(Lag(group_id, *place, offset, end, None if end is None else max(end - offset, 0)))
         return found
 
-    def _end_of(self, name: TopicPartition) -> int | None:
+    def _end_of(self, place: Place) -> int | None:
         try:
-            return int(self._store.log(name).high_watermark)
-        except (UnknownTopic, LogmendError):
+            return int(self._store.log(TopicPartition(*place)).high_watermark)
+        except LogmendError:
             return None
 
     # Expiry
 
     def _check_later(self) -> None:
         if not self._store.is_read_only:
-            self._check = self._timers.call_later(self.settings.check_interval_ms, self._check_now)
+            self._check = self._timers.call_later(self.settings.check_interval_ms, lambda: self._check_from(0))
 
-    def _check_now(self) -> None:
-        for shard in self.shards:
-            if shard.fault is None:
-                self.expire(shard)
-        self._check_later()
+    def _check_from(self, number: int) -> None:
+        """Look at one partition after another; clients are answered in between."""
+        if number >= len(self.shards):
+            self._check_later()
+            return
+        if self.shards[number].fault is None:
+            self.expire(self.shards[number])
+        self._check = self._timers.call_later(0, lambda: self._check_from(number + 1))
 
     def expire(self, shard: Shard) -> None:
         """Remove what nobody has used for as long as offsets are kept."""

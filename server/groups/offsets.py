@@ -69,6 +69,12 @@ class Offsets:
         """Tell whether a group has committed offsets, or is about to."""
         return group in self._committed or self.has_open_transactions(group)
 
+    def positions(self) -> Iterator[tuple[str, Place, int]]:
+        """Yield group, place and offset of all that is committed; nothing may change meanwhile."""
+        for group, places in self._committed.items():
+            for place, committed in places.items():
+                yield group, place, committed.value.offset
+
     def groups(self) -> set[str]:
         """Return all groups that have committed offsets, or are about to."""
         waiting = {key.group for keys in self._pending.values() for key in keys}
