@@ -19,6 +19,7 @@ from kio.serial.errors import SerialError
 
 from wire.building import Values, build
 from wire.fetch import write_fetch
+from wire.lenient import lenient_reader
 from wire.produce import is_plain, read_produce, write_produce
 from wire.reading import MessageInvalid, Reader
 from wire.segments import Segment
@@ -83,16 +84,20 @@ def _request_reader(api_key: int, version: int) -> tuple[Callable[[memoryview, i
         schema = load_request_schema(api_key, version)
     except RuntimeError as error:
         raise MessageInvalid(f"no request {api_key} of version {version}") from error
-    entity = entity_reader(schema)
+    entity, is_flexible = entity_reader(schema), bool(schema.__flexible__)
 
     def read(frame: memoryview, position: int) -> tuple[Any, int]:
         try:
-            body, size = entity(frame, position)
+            try:
+                body, size = entity(frame, position)
+            except KeyError:  # a tagged field that kio does not know
+                reader = Reader(frame, position, is_flexible=is_flexible)
+                return lenient_reader(schema)(reader), reader.position
         except (SerialError, ValueError, OverflowError, TypeError) as error:
             raise MessageInvalid(f"request {api_key} of version {version}: {error}") from error
         return body, position + size
 
-    return read, bool(schema.__flexible__)
+    return read, is_flexible
 
 
 def encode(request: Request | Header, values: Values) -> list[Segment]:

@@ -6,6 +6,8 @@ Source: Apache Kafka 4.3.0, ByteBufferAccessor and the generated message classes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from storage.errors import ExitStatus, LogmendError
 
 
@@ -65,19 +67,30 @@ class Reader:
         size = self.varint() - 1 if self._is_flexible else self.number(4)
         return None if size == -1 else self.take(size)
 
-    def count(self) -> int:
-        """Return how many elements an array has, 0 for a null one; each takes a byte at least."""
+    def size_of_array(self) -> int:
+        """Return how many elements an array has, -1 for a null one; each takes a byte at least."""
         count = self.varint() - 1 if self._is_flexible else self.number(4)
         if count < -1 or count > self.left:
             raise MessageInvalid(f"an array of {count} elements, {self.left} bytes are left")
-        return max(count, 0)
+        return count
+
+    def count(self) -> int:
+        """Return how many elements an array has, 0 for a null one."""
+        return max(self.size_of_array(), 0)
+
+    def tags(self) -> Iterator[tuple[int, int]]:
+        """Yield tag and size of each tagged field, of a flexible version; whoever asks takes so many bytes."""
+        for _ in range(self.varint()):
+            tag, size = self.varint(), self.varint()
+            if size > self.left:
+                raise MessageInvalid(f"a tagged field of {size} bytes, {self.left} are left")
+            yield tag, size
 
     def skip_tags(self) -> None:
         """Pass over tagged fields, where there are any in this version."""
         if self._is_flexible:
-            for _ in range(self.varint()):
-                self.varint()
-                self.take(self.varint())
+            for _, size in self.tags():
+                self.take(size)
 
     @staticmethod
     def _decoded(data: memoryview) -> str:

@@ -24,6 +24,7 @@ if __name__ == "__main__":
 
 from golden import golden
 from support.batches import TRANSACTIONAL, batch_v2, legacy, marker, record
+from support.kio_messages import request_frame, request_of
 from support.log_dirs import SOUND, place
 from support.memory_fs import MemoryFs
 
@@ -42,6 +43,7 @@ from recovery.manifest import Item, Manifest, encode
 from recovery.manifest import decode as decode_manifest
 from recovery.plan import PlanOptions
 from recovery.survey import plan_log_dir
+from server.versions import VERSIONS, serves
 from storage.batch import ensure_sound, split_batches
 from storage.compression import compress, decompress
 from storage.control import decode_control
@@ -54,8 +56,12 @@ from storage.producer_state import decode_snapshot, find_snapshot_fault
 from storage.record import records_of
 from storage.txn_index import decode_txn_index
 from storage.units import Offset
+from wire.frame import Budget, FrameInvalid, FrameReader
+from wire.messages import decode as decode_request
+from wire.messages import read_header
+from wire.reading import MessageInvalid
 
-EXPECTED = (CorruptData, ConfigInvalid)
+EXPECTED = (CorruptData, ConfigInvalid, FrameInvalid, MessageInvalid)
 """What a parser may raise; anything else is a fault of ours."""
 SLOWEST = 5.0
 """Seconds that one input of at most 64 KiB may take."""
@@ -137,6 +143,34 @@ def dump(data: bytes) -> None:
             pass
 
 
+def wire_frames(data: bytes) -> None:
+    """Receive bytes in pieces, of a size by the first of them, as the listener does."""
+    budget = Budget(1 << 20)
+    reader, step = FrameReader(1 << 18, budget), 1 + (data[0] if data else 0) * 16
+    view, position = memoryview(data), 0
+    while position < len(data) and reader.may_read():
+        target = reader.target()
+        if target is None:
+            for frame in reader.feed(view[position : position + step]):
+                wire_requests(frame.data)
+                frame.release()
+            position += step
+        else:
+            count = min(step, len(target), len(data) - position)
+            target[:count] = view[position : position + count]
+            reader.filled(count)
+            position += count
+        assert budget.used <= 1 << 20, "more memory than the budget"
+    reader.abandon()
+
+
+def wire_requests(data: bytes | memoryview) -> None:
+    """Read bytes as the listener does a frame."""
+    header = read_header(memoryview(data))
+    if serves(header.api_key, header.api_version):
+        decode_request(memoryview(data), header)
+
+
 PARSERS: dict[str, Callable[[bytes], object]] = {
     "batches": batches,
     "records": records,
@@ -162,11 +196,15 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "names": names,
     "log_dir": log_dir,
     "dump": dump,
+    "wire_frames": wire_frames,
+    "wire_requests": wire_requests,
 }
 
 
 def made() -> list[bytes]:
     """Return small inputs of every kind."""
+    draw = random.Random(0)
+    requests = [request_frame(request_of(key, found.highest, draw))[:2000] for key, found in VERSIONS.items()]
     text = [b"version=1\nnode.id=1\nlog.dirs=/a,/b\\\n  /c\n", b'log_dirs = ["/a"]\njobs = 2\n', b"0\n1\norders 0 5\n"]
     item = Item("cut", "00000000000000000000.log", "torn_tail", "kept.x.0123456789ab.logmend", 5, 6)
     packed = [bytes([n]) + compress(n % 5, b"some bytes, some bytes" * 9, magic=2) for n in range(10) if n % 3 == 2]
@@ -176,6 +214,8 @@ def made() -> list[bytes]:
         batch_v2(0, 3), marker(5, 7, commit=True), legacy(3), legacy(4, 0), record(),
         batch_v2(9, 2, producer_id=4, producer_epoch=1, base_sequence=0, attributes=TRANSACTIONAL),
         *packed,
+        *requests,
+        b"".join(len(request).to_bytes(4, "big") + request for request in requests[-3:]),
         *SOUND.values(),
         *(bytes([number]) + data for number, data in enumerate(SOUND[name] for name in sorted(SOUND))),
         place(0).encode(),

@@ -8,10 +8,11 @@ import random
 from typing import Any
 
 import pytest
-from kio.index import load_response_schema
+from kio.index import load_request_schema, load_response_schema
 from support.kio_messages import drawn, plain, request_frame, request_of, response_frame
 
 from server.versions import VERSIONS
+from wire.lenient import lenient_reader
 from wire.messages import FETCH, PRODUCE, Header, build, decode, encode, read_header
 from wire.produce import is_plain
 from wire.reading import MessageInvalid, Reader
@@ -42,6 +43,26 @@ def test_every_request_that_is_served_is_read_as_it_was_written(key: int, versio
             check_produce(request.body, entity)
         else:
             assert request.body == entity
+
+
+@pytest.mark.parametrize(("key", "version"), ALL)
+def test_the_lenient_reader_reads_what_kio_reads_and_skips_unknown_tagged_fields(key: int, version: int) -> None:
+    draw = random.Random(key * 7 + version)
+    schema = load_request_schema(key, version)
+    for _ in range(ROUNDS):
+        entity = request_of(key, version, draw)
+        frame = request_frame(entity)
+        start = read_header(memoryview(frame)).body_position + bool(schema.__flexible__)
+        reader = Reader(memoryview(frame), start, is_flexible=schema.__flexible__)
+        assert lenient_reader(schema)(reader) == entity
+        assert reader.left == 0
+        has_tagged = any(
+            "tag" in f.metadata and getattr(entity, f.name) != f.default for f in dataclasses.fields(schema)
+        )
+        if schema.__flexible__ and key != PRODUCE and not has_tagged:
+            more = frame[:-1] + b"\x02\x63\x03abc\x64\x00"
+            request = decode(memoryview(more))
+            assert (request.body, request.trailing) == (entity, 0)
 
 
 def check_produce(body: Any, entity: Any) -> None:
