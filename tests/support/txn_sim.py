@@ -155,6 +155,8 @@ class Txn:
     transactional_id: str
     number: int
     values: dict[TopicPartition, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    unsure: set[bytes] = field(default_factory=set)
+    """Sent, and maybe not heard of again."""
     offset: int | None = None
     outcome: str = "left open"  # or: commit asked, committed, aborted
 
@@ -247,10 +249,19 @@ async def client(machine: Machine, ledger: Ledger, transactional_id: str, rounds
             return
         if commits:
             txn.outcome = "commit asked"
-        code = await persist(machine, lambda commits=commits: transactions.end(transactional_id, me, commits=commits))
+        late = [late_batch(machine, txn, me, sequences) for _ in range(rng.randrange(3))]
+        asked = persist(machine, lambda commits=commits: transactions.end(transactional_id, me, commits=commits))
+        code, *_ = await asyncio.gather(asked, *late)
         txn.outcome = "committed" if commits and code is ErrorCode.NONE else "aborted"
         if code is not ErrorCode.NONE:
             return
+
+
+async def late_batch(machine: Machine, txn: Txn, me: Producer, sequences: dict[TopicPartition, int]) -> None:
+    """Send once more while the end is under way, or over; it belongs to the transaction, or is refused."""
+    for _ in range(machine.rng.randrange(60)):
+        await asyncio.sleep(0)
+    await produce(machine, txn, me, machine.rng.choice(ORDERS), sequences)
 
 
 async def fill(machine: Machine, txn: Txn, me: Producer, sequences: dict[TopicPartition, int]) -> bool:
@@ -272,7 +283,8 @@ async def produce(
 ) -> bool:
     if machine.transactions.verify(txn.transactional_id, me.id, me.epoch, name) is not ErrorCode.NONE:
         return False
-    value = b"%s %d %d" % (txn.transactional_id.encode(), txn.number, len(txn.values[name]))
+    value = b"%s %d %d %d" % (txn.transactional_id.encode(), txn.number, name.partition, sequences[name])
+    txn.unsure.add(value)
     batch = encode_batch(
         [Record(0, machine.timers.now_ms(), value=value)],
         producer_id=me.id, producer_epoch=me.epoch, base_sequence=sequences[name], flags=TRANSACTIONAL_BIT,
@@ -280,8 +292,10 @@ async def produce(
     try:
         await machine.store.append(name, batch)
     except LogmendError:
+        txn.unsure.discard(value)
         return False
     sequences[name] += 1
+    txn.unsure.discard(value)
     txn.values[name].append(value)
     return True
 
@@ -347,6 +361,8 @@ def check_ledger(machine: Machine, ledger: Ledger) -> None:
             assert not seen, f"{txn} is there"
         if txn.offset is not None and (txn.outcome == "committed" or (txn.outcome == "commit asked" and seen)):
             last_offset[txn.transactional_id] = txn.offset
+        if txn.outcome in ("committed", "commit asked"):
+            there -= txn.unsure
         there -= mine
     assert not there, f"nobody sent {there}"
     check_offsets(machine, ledger, last_offset)
