@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from clients.running import Drivers
+from clients.running import Driver, Drivers
 from support.batches import batch_v2, record
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -32,7 +32,14 @@ def fill(drivers: Drivers) -> None:
     confluent.ask("transact", name="till", topic="payments", partitions=[0], steps=STEPS)
     for partition, offset in enumerate(COMMITTED):
         if offset is not None:
-            confluent.ask("set_offset", group="readers", topic="orders", partition=partition, to=offset)
+            set_offset(drivers("java"), partition, offset)
+
+
+def set_offset(driver: Driver, partition: int, offset: int) -> None:
+    """Commit a position of the group; a coordinator that has just been made says for a while that it is not there."""
+    driver.ask("set_offset", group="readers", topic="orders", partition=partition, to=offset)
+    found = driver.ask("committed", group="readers", topic="orders", partitions=[partition])
+    assert found == [offset], found
 
 
 def plant_far_offsets(log_dir: Path) -> None:

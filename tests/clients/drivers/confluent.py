@@ -211,7 +211,10 @@ class Driver(Grouping):
 
     def set_offset(self, group: str, topic: str, partition: int, to: int) -> None:
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition, to)])
-        self.admin.alter_consumer_group_offsets([asked])[group].result(WAIT)
+        told = self.admin.alter_consumer_group_offsets([asked])[group].result(WAIT)
+        for place in told.topic_partitions:  # a coordinator that still loads is no exception to it
+            if place.error is not None:
+                raise KafkaException(place.error)
 
     def member(
         self, group: str, topic: str, strategy: str, instance: str = "", settings: dict[str, Any] | None = None
