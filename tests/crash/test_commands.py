@@ -6,12 +6,15 @@ pyfakefs knows nothing of what is durable, so this is what a kill leaves; what a
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from crash.engine_steps import STEPS, begun, opened, promises_of_begun
+from crash.engine_steps import Machine as Steps
 from pyfakefs.fake_filesystem import FakeFilesystem
 from support.faults import DAMAGES, check_nothing_is_lost, read_tree, write_tree
 from support.log_dirs import Files, live
@@ -22,7 +25,7 @@ from storage.fs import OsFs, OsWriteFile
 
 CHANGES = ("create", "truncate", "rename", "link", "remove", "make_dir", "set_mtime", "sync_file", "sync_dir")
 EFFECTS = [*((OsFs, name) for name in CHANGES), (OsWriteFile, "append"), (OsWriteFile, "sync")]
-HOME = Path("/data")
+HOME, SENT = Path("/data"), Path("/sent")
 EVERYTHING = os.environ.get("LOGMEND_CRASH_STATES") == "all"
 STEP = 1 if EVERYTHING else 9
 """Of so many effects one is tried."""
@@ -106,3 +109,92 @@ def test_a_restore_that_dies_before_any_effect_is_finished_by_the_next(
         assert read_tree(HOME) == before, f"after it died before effect {stop}"
         stop += 1 if stop == 0 else STEP
     assert effects > 3
+
+
+# ---- the engine that `run` opens, and the commands that use it
+
+
+class Engine:
+    """The steps of a log manager, by real paths; each step promises what `engine_steps` says."""
+
+    def __init__(self) -> None:
+        self.promises = promises_of_begun()
+
+    def run(self, names: tuple[str, ...]) -> None:
+        machine = Steps(OsFs(), self.promises, written=3, home=HOME)
+        machine.open()
+        for name in names:
+            if machine.can(name):
+                STEPS[name](machine)
+        machine.manager.close()
+
+    def judge(self) -> None:
+        promises = self.promises
+        # Nothing is lost with the power here: what was said was written, flushed or not.
+        promises.flushed = max(promises.said, default=promises.flushed - 1) + 1
+        with opened(OsFs(), HOME) as manager:
+            promises.judge(manager)
+
+
+SEQUENCES = [
+    ("append", "flush", "roll", "append", "checkpoint"),
+    ("append", "roll", "compact", "remove", "append"),
+    ("append", "truncate", "append", "retain", "remove"),
+    ("create", "append", "delete", "remove", "create"),
+    ("delete_records", "append", "restart", "append", "flush_closed"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600 if EVERYTHING else 300)
+@pytest.mark.parametrize("names", SEQUENCES, ids="-".join)
+def test_an_engine_that_dies_before_any_effect_is_recovered_by_the_command(
+    fs: FakeFilesystem, machine: Machine, names: tuple[str, ...]
+) -> None:
+    before = begun().contents(str(HOME))
+    made(fs, before)
+    machine.count = 0
+    Engine().run(names)
+    effects = machine.count
+    assert effects > 10
+    for stop in range(1 + len(names), effects + 1, STEP * 2 - 1):
+        made(fs, before)
+        engine = Engine()
+        machine.count, machine.stop = 0, stop
+        with contextlib.suppress(Crashed):
+            engine.run(names)
+        machine.stop = 0
+        assert machine.run("recover", "-j", "1") == 0, f"after it died before effect {stop}"
+        assert machine.run("plan", "-j", "1") == 0
+        engine.judge()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600 if EVERYTHING else 300)
+def test_an_append_that_dies_before_any_effect_leaves_a_beginning_of_what_was_sent(
+    fs: FakeFilesystem, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    made(fs, {})
+    HOME.mkdir(exist_ok=True)
+    settings = ("--config", "internal.segment.bytes=200", "--config", "flush.messages=2")
+    assert machine.run("topics", "create", "--topic", "orders", "--partitions", "1", *settings, "--log-dir") == 0
+    before = read_tree(HOME)
+    words = ("append", "--topic", "orders", "--format", "text", "--batch-bytes", "1", "--log-dir")
+    sent = [f"value {number}" for number in range(6)]
+    stop, effects, seen = 0, 1, set()
+    while stop <= effects:
+        made(fs, before)
+        SENT.write_text("".join(f"{value}\n" for value in sent))
+        with SENT.open("rb") as typed:
+            monkeypatch.setattr("sys.stdin", typed)
+            status = machine.run(*words, stop=stop)
+        effects = machine.count if stop == 0 else effects
+        assert status == (0 if stop == 0 else None)
+        assert machine.run("recover", "-j", "1") == 0, f"after it died before effect {stop}"
+        capsysbinary.readouterr()
+        assert machine.run("read", "--topic", "orders", "--log-dir") == 0
+        found = [json.loads(line)["value"] for line in capsysbinary.readouterr().out.splitlines()]
+        assert found == sent[: len(found)], f"after it died before effect {stop}"
+        seen.add(len(found))
+        stop += 1 if stop == 0 else STEP
+    assert len(seen) > 1
