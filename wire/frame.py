@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from storage.errors import ExitStatus, LogmendError
 
-LARGE: Final = 1 << 16
+LARGE: Final = 1 << 14
 """Bytes from which on a frame has memory of its own."""
 _SIZE_BYTES: Final = 4
 
