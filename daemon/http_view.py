@@ -22,6 +22,7 @@ SNAPSHOT_SECONDS: Final = 5.0
 """After which a service that does not say how it is counts as stuck."""
 _MOST_FINDINGS: Final = 200
 _MOST_EVENTS: Final = 50
+_MOST_LAGS: Final = 50
 _RANK: Final = {"blocking": 0, "damage": 1, "repairable": 2, "note": 3}
 
 
@@ -161,6 +162,11 @@ def page_document(status: ServiceStatus, events: list[list[str]]) -> dict[str, A
         document["findings_total"] = len(worst)
         document["findings"] = worst[:_MOST_FINDINGS]
         document["cells"] = _cells(each)
+    for listener in told["listeners"]:
+        listener["lags_total"] = len(listener["lags"])
+        listener["lags"] = sorted(listener["lags"], key=lambda lag: -lag["records"])[:_MOST_LAGS]
+        for request in listener["requests"]:
+            del request["buckets"]
     return told | {"cell_fields": list(CELL_FIELDS), "events": events}
 
 

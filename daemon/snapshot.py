@@ -211,6 +211,10 @@ class GroupLag:
     records: int
 
 
+PASSING: Final = ("starting", "stopping", "not started")
+"""Reasons of a listener that are none to worry."""
+
+
 @dataclass(frozen=True, slots=True)
 class ListenerStatus:
     """What Kafka clients do on our directories."""

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
-from daemon.snapshot import CellVerdict, DirState, LogDirStatus, PartitionCell, ScrubState, ServiceStatus
+from daemon.snapshot import PASSING, CellVerdict, DirState, LogDirStatus, PartitionCell, ScrubState, ServiceStatus
 from recovery.report import count, grouped
 from storage.errors import printable
 
@@ -123,6 +123,10 @@ def _remarks(status: ServiceStatus) -> Iterator[Verdict]:
     yield from _of_dirs(Level.ATTENTION, "absent", [each for each in dirs if each.state is DirState.ABSENT], dirs)
     yield from _of_findings(status)
     yield from _of_recovery(dirs)
+    for listener in status.listeners:
+        if listener.reason and listener.reason not in PASSING:
+            text = f"Kafka clients are not served at {printable(listener.listen)}: {printable(listener.reason)}"
+            yield Verdict(Level.BAD, text)
     for each in dirs:
         if each.state not in (DirState.OFFLINE, DirState.ABSENT):
             yield from _of_promises(each)

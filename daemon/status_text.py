@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from daemon.snapshot import PASSING
 from daemon.status_json import span
 from recovery.report import count, grouped, short_size
 from storage.errors import printable
@@ -36,6 +37,7 @@ _SCRUB: Final = {
 }
 _RANK: Final = {"blocking": 0, "damage": 1, "repairable": 2, "note": 3}
 MOST_FINDINGS: Final = 20
+MOST_LAGS: Final = 20
 
 
 def render(told: Document, style: Style, *, now_ms: int | None = None, most_findings: int = MOST_FINDINGS) -> list[str]:
@@ -47,7 +49,26 @@ def render(told: Document, style: Style, *, now_ms: int | None = None, most_find
     lines.append(f"logmend {printable(told['logmend'])}, running for {up}, process {told['pid']}")
     for each in told["log_dirs"]:
         lines += ["", *_log_dir(each, now, style, most_findings)]
+    for each in told.get("listeners", ()):  # an older service says nothing of them
+        lines += ["", *_listener(each, style)]
     return lines
+
+
+def _listener(told: Document, style: Style) -> Iterator[str]:
+    state = f"not served: {printable(told['reason'])}" if told["reason"] else "Kafka clients are served"
+    role = "" if not told["reason"] or told["reason"] in PASSING else "blocking"
+    yield f"{style(printable(told['listen']), 'title')}  {style(state, role)}"
+    yield f"  clients     {count(told['connections'], 'connection')}, {grouped(told['accepted'])} since the start"
+    requests = [f"{grouped(each['count'])} {each['kind']}" for each in told["requests"]]
+    yield f"  requests    {', '.join(requests) or 'none yet'}"
+    size = f"{short_size(told['received_bytes'])} received, {short_size(told['sent_bytes'])} sent"
+    yield f"  bytes       {size}; flush: {printable(told['flush'])}"
+    lags = sorted(told["lags"], key=lambda lag: -lag["records"])
+    for lag in lags[:MOST_LAGS]:
+        names = f"{printable(lag['group'])}, {printable(lag['topic'])}"
+        yield f"  group       {names}: {count(lag['records'], 'record')} behind"
+    if len(lags) > MOST_LAGS:
+        yield f"  group       and {count(len(lags) - MOST_LAGS, 'more', 'more')}"
 
 
 def _log_dir(told: Document, now: int, style: Style, most: int) -> Iterator[str]:

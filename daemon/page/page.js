@@ -390,6 +390,35 @@
     setText(byId("findings-more"), `${count(total - items.length, "more", "more")}: logmend status --json lists all of them.`);
   }
 
+  // ---- Kafka clients ----
+  let clientsKey = "";
+  function showClients() {
+    const listeners = state.listeners ?? [];
+    const key = JSON.stringify(listeners);
+    byId("clients").hidden = !listeners.length;
+    if (key === clientsKey) return;
+    clientsKey = key;
+    byId("client-list").replaceChildren(...listeners.map(listenerView));
+  }
+  function listenerView(one) {
+    const facts = make("dl");
+    const total = one.requests.reduce((sum, request) => sum + request.count, 0);
+    row(facts, "address", safe(one.listen), one.reason && make("span", "late", `, not served: ${safe(one.reason)}`));
+    row(facts, "connections", `${grouped(one.connections)}, ${grouped(one.accepted)} since the start`);
+    row(facts, "requests", `${grouped(total)}${total ? ": " : ""}${one.requests.map(requestText).join(", ")}`);
+    row(facts, "bytes", `${bytes(one.received_bytes)} received, ${bytes(one.sent_bytes)} sent`);
+    row(facts, "flush", safe(one.flush));
+    if (!one.lags.length) return make("div", "listener", facts);
+    const head = make("tr", "", ...["group", "topic", "records behind"].map((title) => { const cell = make("th", "", title); cell.scope = "col"; return cell; }));
+    const rows = one.lags.map((lag) => make("tr", "", make("td", "", safe(lag.group)), make("td", "", safe(lag.topic)), make("td", "number", grouped(lag.records))));
+    const lags = make("table", "lags", make("caption", "", one.lags_total > one.lags.length ? `Consumer groups, the ${one.lags.length} that are furthest behind` : "Consumer groups"), make("thead", "", head), make("tbody", "", ...rows));
+    return make("div", "listener", facts, make("div", "wide", lags));
+  }
+  function requestText(request) {
+    const mean = request.count && request.seconds ? ` (${(request.seconds / request.count * 1000).toFixed(1)} ms)` : "";
+    return `${grouped(request.count)} ${safe(request.kind)}${mean}`;
+  }
+
   // ---- the rest ----
   let eventsKey = "";
   function showEvents() {
@@ -420,6 +449,7 @@
     }
     views.forEach((view, i) => view.update(changedCells ? changedCells[i] : null));
     showFindings();
+    showClients();
     showEvents();
     byId("main").setAttribute("aria-busy", "false");
     byId("main").dataset.ready = "true";

@@ -83,7 +83,7 @@ def focused(page: Any) -> str:
 
 @pytest.mark.parametrize(
     ("name", "scheme"),
-    [(name, "light") for name in ("small", "sound", "large", "recovering", "damaged", "offline")]
+    [(name, "light") for name in ("small", "sound", "large", "serving", "recovering", "damaged", "offline")]
     + [(name, "dark") for name in ("recovering", "damaged", "offline")],
 )
 def test_each_state_is_shown_whole_and_nothing_is_wider_than_the_window(visit: Any, name: str, scheme: str) -> None:
@@ -355,3 +355,14 @@ def test_a_log_dir_that_comes_while_one_looks_is_shown(visit: Any) -> None:
         now["state"] = service(*small().log_dirs, more)
         page.locator("section.dir").nth(1).wait_for()
         assert PurePath(page.locator("section.dir h2").nth(1).inner_text()) == more.path
+
+
+def test_kafka_clients_and_the_lag_of_their_groups_are_shown(visit: Any) -> None:
+    with serving(PORT, STATES["serving"]) as server:
+        shown = visit(server).locator("#clients")
+        text = shown.inner_text()
+        assert "127.0.0.1:9092" in text
+        assert re.search(r"12.000 Produce \(3\.0 ms\)", text)
+        first, second = shown.locator("tbody tr").all()
+        assert [cell.inner_text() for cell in first.locator("td").all()][:2] == ["billing", "orders"]
+        assert second.locator("td").first.inner_text() == "audit\\n"

@@ -9,12 +9,15 @@ from pathlib import PurePath
 from daemon.snapshot import (
     CellVerdict,
     DirState,
+    GroupLag,
+    ListenerStatus,
     LogDirStatus,
     Mode,
     OpenFinding,
     PartitionCell,
     QuarantineStatus,
     RecoveryProgress,
+    RequestStatus,
     ScrubState,
     ScrubStatus,
     ServiceStatus,
@@ -109,6 +112,19 @@ def sound(partitions: int = 300) -> ServiceStatus:
     return service(log_dir(count=partitions))
 
 
+def listener(**other: object) -> ListenerStatus:
+    requests = (RequestStatus("Produce", 12_000, 36.0, (10_000, 2_000, *[0] * 12)), RequestStatus("ApiVersions", 40))
+    made = ListenerStatus(
+        "127.0.0.1:9092", "", "sync", 12, 40, 3 << 30, 7 << 30, 65_536, requests, {"refused": 2},
+        (GroupLag("billing", "orders", 1_234), GroupLag("audit\n", "orders", 0)),
+    )  # fmt: skip
+    return replace(made, **other)  # type: ignore[arg-type]
+
+
+def serving() -> ServiceStatus:
+    return service(log_dir(mode=Mode.OWN, state=DirState.SERVING, broker_pid=None, lag=None), listeners=(listener(),))
+
+
 def small() -> ServiceStatus:
     return service(log_dir(count=10))
 
@@ -178,10 +194,13 @@ def hostile() -> ServiceStatus:
     )  # fmt: skip
     names = tuple(cell(name, i, verdict=CellVerdict.DAMAGED, findings=1) for i, name in enumerate(NASTY))
     short = tuple(cell(name, 0) for name in ONE_BYTE)
-    return service(log_dir(str(place), partitions=names + short, findings=found, reason=NASTY[2], device=NASTY[1]))
+    lags = tuple(GroupLag(name, name, number) for number, name in enumerate(NASTY))
+    nasty = log_dir(str(place), partitions=names + short, findings=found, reason=NASTY[2], device=NASTY[1])
+    return service(nasty, listeners=(listener(lags=lags),))
 
 
 STATES = {
+    "serving": serving,
     "small": small,
     "sound": sound,
     "large": lambda: sound(10_000),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import replace
 
 import pytest
-from support.service_states import NASTY, ONE_BYTE, STATES, cell, hostile, log_dir, service
+from support.service_states import NASTY, ONE_BYTE, STATES, cell, hostile, listener, log_dir, service, serving
 
 from daemon.http_view import difference, page_document
 from daemon.metrics import exposition
 from daemon.safe_json import dumps
-from daemon.snapshot import LogDirStatus, ServiceStatus
-from daemon.status_json import CELL_FIELDS, to_document
+from daemon.snapshot import GroupLag, LogDirStatus, ServiceStatus
+from daemon.status_json import CELL_FIELDS, Level, to_document, verdict_of
 from daemon.status_text import render
 
 
@@ -72,3 +73,39 @@ def test_no_more_findings_are_sent_to_the_page_than_a_person_reads_and_the_worst
     (told,) = page_document(service(log_dir(findings=(*many, worst))), [])["log_dirs"]
     assert (len(told["findings"]), told["findings_total"]) == (200, 501)
     assert told["findings"][0]["id"] == "worst"
+
+
+def test_what_kafka_clients_do_is_shown_everywhere() -> None:
+    state = serving()
+    text = "\n".join(render(json.loads(dumps(to_document(state))), lambda text, role: text))
+    assert "127.0.0.1:9092  Kafka clients are served" in text
+    assert "12 connections, 40 since the start" in text
+    assert "billing, orders: 1 234 records behind" in text.replace("\u202f", " ").replace(",234", " 234")
+    metrics = exposition(state, ()).decode()
+    for line in (
+        'logmend_listener_up{listen="127.0.0.1:9092"} 1.0',
+        'logmend_listener_requests_total{listen="127.0.0.1:9092",request="Produce"} 12000.0',
+        'logmend_listener_request_seconds_bucket{le="0.0025",listen="127.0.0.1:9092",request="Produce"} 12000.0',
+        'logmend_listener_request_seconds_sum{listen="127.0.0.1:9092",request="Produce"} 36.0',
+        'logmend_listener_ended_total{kind="refused",listen="127.0.0.1:9092"} 2.0',
+        'logmend_group_lag_records{group="billing",topic="orders"} 1234.0',
+    ):
+        assert line in metrics.splitlines()
+
+
+def test_a_listener_without_its_address_is_bad_and_one_that_only_starts_is_not() -> None:
+    def verdict(reason: str) -> tuple[Level, str]:
+        return verdict_of(replace(serving(), listeners=(listener(reason=reason),)))
+
+    level, text = verdict("port 9092: Address already in use")
+    assert (level, text) == (
+        Level.BAD,
+        "Kafka clients are not served at 127.0.0.1:9092: port 9092: Address already in use",
+    )
+    assert verdict("starting") == verdict("")
+
+
+def test_the_page_is_sent_the_groups_that_are_furthest_behind() -> None:
+    lags = tuple(GroupLag(f"g{n}", "orders", n) for n in range(500))
+    (told,) = page_document(replace(serving(), listeners=(listener(lags=lags),)), [])["listeners"]
+    assert (told["lags_total"], len(told["lags"]), told["lags"][0]["group"]) == (500, 50, "g499")
