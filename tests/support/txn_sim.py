@@ -83,6 +83,7 @@ class SimStore:
         self._manager, self._timers, self._syncs = manager, timers, syncs
         self._queue: list[tuple[asyncio.Future[Any], Callable[[], Any]]] = []
         self.appends = 0
+        self._last: int | None = None
         self.refuses: Callable[[TopicPartition], LogmendError | None] = lambda _name: None
 
     def append(self, name: TopicPartition, batch: Any, *, origin: Origin = Origin.CLIENT, **_more: Any) -> Any:
@@ -90,6 +91,8 @@ class SimStore:
             fault = self.refuses(name)
             if fault is not None:
                 raise fault
+            if self._last is not None and self.appends >= self._last:
+                raise Crashed
             self.appends += 1
             done = self._manager.append(name, batch, self._timers.now_ms(), origin=origin)
             if self._syncs:
@@ -97,6 +100,10 @@ class SimStore:
             return done
 
         return self._ask(call)
+
+    def dies_behind(self, appends: int) -> None:
+        """Raise `Crashed` in place of the append behind so many more."""
+        self._last = self.appends + appends
 
     def _ask(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
         future = asyncio.get_running_loop().create_future()

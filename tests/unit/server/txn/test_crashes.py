@@ -9,9 +9,9 @@ import random
 import pytest
 from support.managers import NOW
 from support.memory_fs import Crashed, MemoryFs
-from support.txn_sim import Ledger, SimTimers, live, rest_and_check
+from support.txn_sim import Ledger, Machine, SimTimers, Txn, client, live, rest_and_check
 
-SEEDS = range(int(os.environ.get("LOGMEND_TXN_SEEDS", "12")))
+SEEDS = range(int(os.environ.get("LOGMEND_TXN_SEEDS", "6")))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -44,3 +44,54 @@ def test_with_each_append_synced_a_power_cut_leaves_every_transaction_whole(seed
         return sum(txn.outcome == "committed" for txn in ledger.txns)
 
     assert asyncio.run(lives()) > 0
+
+
+async def live_until(machine: Machine, ledger: Ledger, appends: int) -> bool:
+    """Run two clients of one id, one behind the other, and die behind so many appends; tell whether it came to that."""
+    try:
+        await machine.start()
+        machine.store.dies_behind(appends)
+        for _ in range(2):
+            task = asyncio.get_running_loop().create_task(client(machine, ledger, "t", 3))
+            machine.tasks.append(task)
+            while not task.done():
+                await machine.turn()
+    except Crashed:
+        return True
+    finally:
+        await machine.end()
+    return False
+
+
+def outcomes(txns: list[Txn]) -> set[str]:
+    return {txn.outcome for txn in txns}
+
+
+def test_killed_behind_each_append_in_turn_every_transaction_is_whole() -> None:
+    """And killed once more behind the first, second or third append of what the next start does."""
+
+    async def lives(appends: int, more: int) -> tuple[bool, set[str]]:
+        fs, timers, ledger = MemoryFs(), SimTimers(NOW), Ledger()
+        dies = await live_until(Machine(fs, timers, random.Random(5), syncs=False), ledger, appends)
+        if more:
+            again = Machine(fs, timers, random.Random(appends), syncs=False)
+            again.store.dies_behind(more)
+            try:
+                await again.start()
+                await again.settle()
+            except Crashed:
+                pass
+            finally:
+                await again.end()
+        await rest_and_check(fs, timers, random.Random(0), ledger, syncs=False)
+        return dies, outcomes(ledger.txns)
+
+    appends, seen = 1, set[str]()
+    while True:
+        dies, found = asyncio.run(lives(appends, more=appends % 4))
+        seen |= found
+        if not dies:
+            break
+        appends += 1
+    assert appends > 30
+    assert seen == {"left open", "commit asked", "committed", "aborted"}
