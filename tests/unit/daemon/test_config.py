@@ -59,6 +59,17 @@ def test_values_mean_what_they_say() -> None:
     assert found.guard.scrub == found.scrub
 
 
+def test_a_listener_that_others_can_reach_needs_tls_and_users_or_a_word() -> None:
+    outside = '[listener]\nlisten = "192.0.2.1:9092"\n'
+    safe = parse(outside + 'tls_certificate = "/c"\nusers = "/u"\n').listener
+    assert (safe.listen, safe.tls_certificate, safe.users) == ("192.0.2.1:9092", "/c", "/u")
+    assert parse(outside + "insecure = true\n").listener.insecure
+    for half in ('tls_certificate = "/c"\n', 'users = "/u"\n', ""):
+        with pytest.raises(ConfigInvalid, match="others can reach"):
+            parse(outside + half)
+    assert parse("").listener.listen == ""
+
+
 def test_log_dirs_are_guarded_unless_they_are_said_to_be_ours() -> None:
     found = parse('[[log_dir]]\npath = "/a"\n[[log_dir]]\npath = "/b"\nmode = "own"\n')
     assert [(str(each.path), each.mode) for each in found.log_dirs] == [("/a", Mode.GUARD), ("/b", Mode.OWN)]
@@ -85,6 +96,16 @@ def test_log_dirs_are_guarded_unless_they_are_said_to_be_ours() -> None:
         ('[http]\nlisten = ["0.0.0.0:80"]', r"http: listen = 0\.0\.0\.0:80: others can reach this host"),
         ('[http]\nlisten = "unix"', r"http\.listen: 'unix' is not a list of"),
         ('[http]\nhosts = [""]', r"http\.hosts: \[''\] is not a list of names"),
+        ('[listener]\nlisten = "9092"', r"listener\.listen: '9092' is not a host and a port, such as"),
+        ('[listener]\nlisten = "::1:9092"', r"listener\.listen: '::1:9092' is not a host and a port"),
+        (
+            '[listener]\nlisten = "kafka.example.org:9092"',
+            r"listener\.listen: others can reach kafka\.example\.org: set",
+        ),
+        ('[listener]\nlisten = "0.0.0.0:9092"\ninsecure = true', r"listener\.advertise: is wanted, for nobody can"),
+        ('[listener]\nlisten = "[::1]:9092"\nadvertise = "a:0"', r"listener\.advertise: port 0 is nowhere"),
+        ('[listener]\nlisten = "[::1]:9092"\ntls_key = "/k"', r"listener\.tls_key: there is no tls_certificate"),
+        ('[listener]\nflush = "often"', r'listener\.flush: \'often\' is not one of "none", "interval", "sync"'),
         ('state_dir = "here"', r"l\.toml: state_dir: 'here' is not an absolute path"),
         ('log_dir = "/a"', r"log_dir: '/a' is not a list of tables"),
         ('[[log_dir]]\nmode = "own"', r"log_dir 1: path is missing"),
