@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import struct
 import sys
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from operator import ge
 from typing import Final
 from zlib import crc32
 
-from storage.rows import CONTROL_NONE, BatchRows, Folded, Stop
-from storage.scan_python import crc32c, scan_batches
+from storage.rows import COLUMNS, CONTROL_NONE, BatchRows, Folded, Stop
+from storage.scan_python import Columns, crc32c, next_columns, package_crc32c
 from storage.units import INT32_MAX
 
 Pair = tuple[int, int]
@@ -40,10 +43,8 @@ _CODEC_BITS: Final = 0x07
 _UINT64: Final = (1 << 64) - 1
 
 
-def _distinct(column: memoryview[int]) -> set[int]:
-    """Return the values of a column; nearly always it is one, which comparing bytes finds at once."""
-    raw = column.tobytes()
-    return {column[0]} if raw == raw[:8] * len(column) else set(column.tolist())
+def _of_rows(rows: BatchRows, count: int) -> Columns:
+    return Columns(*(getattr(rows, name)[:count].tolist() for name in COLUMNS))
 
 
 class PythonFold:
@@ -68,34 +69,36 @@ class PythonFold:
     def add(self, rows: BatchRows, count: int) -> None:
         if not 0 <= count <= rows.capacity:
             raise ValueError(f"{count} of {rows.capacity} rows")
-        if not count:
-            return
-        magics = _distinct(rows.magic[:count])
-        self._magics |= sum(1 << magic for magic in magics)
-        self._codecs |= sum(1 << codec for codec in {a & _CODEC_BITS for a in _distinct(rows.attributes[:count])})
-        # The columns of magic 0 and 1 say -1: each is made up for.
-        old = 0 if magics == {2} else count - rows.magic[:count].tolist().count(2)
-        self._records += sum(rows.record_count[:count]) + old
-        self._fold_offsets(rows, count, any_old=bool(old))
-        self._epochs.add(rows, count)
-        self._index.add(rows, count)
-        self._fold_digest(rows, count)
-        if self._blocks is not None:
-            self._blocks.add(rows, count)
-        if _distinct(rows.producer_id[:count]) != {-1}:
-            self._has_producers = self._producers.add(rows, count) or self._has_producers
+        if count:
+            self._add(_of_rows(rows, count))
 
-    def scan(self, window: memoryview, rows: BatchRows, position: int, next_offset: int) -> Folded:
-        size, last_position, before_last = 0, 0, next_offset
-        while True:
-            count, part, stop = scan_batches(window[size:], rows, position=position + size, next_offset=next_offset)
-            size += part
-            if count:
-                self.add(rows, count)
-                before_last = rows.last_offset[count - 2] + 1 if count > 1 else next_offset
-                last_position, next_offset = rows.position[count - 1], rows.last_offset[count - 1] + 1
-            if stop is not Stop.ROWS_FULL:
-                return Folded(size, stop, next_offset, last_position, before_last)
+    def _add(self, columns: Columns) -> None:
+        count, magics = len(columns.magic), set(columns.magic)
+        self._magics |= sum(1 << magic for magic in magics)
+        self._codecs |= sum(1 << codec for codec in {bits & _CODEC_BITS for bits in set(columns.attributes)})
+        # The columns of magic 0 and 1 say -1: each is made up for.
+        old = 0 if magics == {2} else count - columns.magic.count(2)
+        self._records += sum(columns.record_count) + old
+        self._fold_offsets(columns, any_old=bool(old))
+        self._epochs.add(columns)
+        self._index.add(columns)
+        self._fold_digest(columns)
+        if self._blocks is not None:
+            self._blocks.add(columns)
+        if set(columns.producer_id) != {-1}:
+            self._has_producers = self._producers.add(columns) or self._has_producers
+
+    def scan(self, window: memoryview, _rows: BatchRows, position: int, next_offset: int) -> Folded:
+        size, last_position, before_last, stop = 0, 0, next_offset, Stop.END
+        sum_of = package_crc32c()
+        while stop is Stop.END and size != len(window):
+            columns, size, stop = next_columns(window, size, len(window), position, next_offset, sum_of)
+            if columns.position:
+                self._add(columns)
+                last = columns.last_offset
+                before_last = last[-2] + 1 if len(last) > 1 else next_offset
+                last_position, next_offset = columns.position[-1], last[-1] + 1
+        return Folded(size, stop, next_offset, last_position, before_last)
 
     def facts(self) -> Facts:
         return (
@@ -134,39 +137,39 @@ class PythonFold:
     def events_overflowed(self) -> bool:
         return self._producers.overflowed
 
-    def _fold_offsets(self, rows: BatchRows, count: int, *, any_old: bool) -> None:
-        base, last = rows.base_offset[:count], rows.last_offset[:count]
+    def _fold_offsets(self, columns: Columns, *, any_old: bool) -> None:
+        base, last, count = columns.base_offset, columns.last_offset, len(columns.base_offset)
         joined = not any_old and (self._first is None or base[0] <= self._next)
         # Batches do not overlap, so that sums which meet leave no room for a gap anywhere between.
         if not joined or sum(base[1:]) - sum(last[:-1]) != count - 1:
-            self._fold_gaps(rows, count)
+            self._fold_gaps(columns)
         if last[0] < self._base or last[-1] - self._base > INT32_MAX:
-            self._find_range_fault(rows, count)
+            self._find_range_fault(columns)
         if self._first is None:
             self._first = base[0]
         self._next = last[-1] + 1
         self._batches += count
 
-    def _fold_gaps(self, rows: BatchRows, count: int) -> None:
+    def _fold_gaps(self, columns: Columns) -> None:
         expected = self._next
-        for row in range(count):
-            base = rows.base_offset[row]
-            if base > expected and rows.magic[row] == 2 and (row or self._first is not None):
+        for row, (base, last) in enumerate(zip(columns.base_offset, columns.last_offset, strict=True)):
+            if base > expected and columns.magic[row] == 2 and (row or self._first is not None):
                 self._gaps += 1
-                self._first_gap = self._first_gap or (rows.position[row], expected, base)
-            expected = rows.last_offset[row] + 1
+                self._first_gap = self._first_gap or (columns.position[row], expected, base)
+            expected = last + 1
 
-    def _find_range_fault(self, rows: BatchRows, count: int) -> None:
-        for row in range(count):
-            if self._range_fault is None and not 0 <= rows.last_offset[row] - self._base <= INT32_MAX:
-                self._range_fault = rows.position[row], rows.last_offset[row]
+    def _find_range_fault(self, columns: Columns) -> None:
+        for position, last in zip(columns.position, columns.last_offset, strict=True):
+            if self._range_fault is None and not 0 <= last - self._base <= INT32_MAX:
+                self._range_fault = position, last
 
-    def _fold_digest(self, rows: BatchRows, count: int) -> None:
-        words = memoryview(bytearray(24 * count)).cast("q")
-        words[0::3], words[1::3], words[2::3] = rows.base_offset[:count], rows.last_offset[:count], rows.crc[:count]
-        data = words.cast("B")
+    def _fold_digest(self, columns: Columns) -> None:
+        words = array("q", bytes(24 * len(columns.crc)))
+        words[0::3], words[1::3] = array("q", columns.base_offset), array("q", columns.last_offset)
+        words[2::3] = array("q", columns.crc)
         if sys.byteorder == "big":
-            data = memoryview(struct.pack(f"<{3 * count}q", *words))
+            words.byteswap()
+        data = memoryview(words).cast("B")
         self._digest = crc32(data, self._digest[0]), crc32c(data, self._digest[1])
 
 
@@ -176,15 +179,15 @@ class _Epochs:
         self.fall: Triple | None = None
         self._newest = -1
 
-    def add(self, rows: BatchRows, count: int) -> None:
-        if _distinct(rows.leader_epoch[:count]) <= {-1, self._newest}:
+    def add(self, columns: Columns) -> None:
+        if set(columns.leader_epoch) <= {-1, self._newest}:
             return
-        for row, epoch in enumerate(rows.leader_epoch[:count]):
+        for row, epoch in enumerate(columns.leader_epoch):
             if epoch > self._newest:
-                self.rises.append((epoch, rows.base_offset[row]))
+                self.rises.append((epoch, columns.base_offset[row]))
                 self._newest = epoch
             elif 0 <= epoch < self._newest and self.fall is None:
-                self.fall = rows.position[row], epoch, self._newest
+                self.fall = columns.position[row], epoch, self._newest
 
 
 class _Index:
@@ -200,28 +203,68 @@ class _Index:
         self._offsets_room = max_index_size // 8 * 8
         self._times_room = (max_index_size // 12 - 1) * 12  # one slot is kept for the closing entry
 
-    def add(self, rows: BatchRows, count: int) -> None:
-        timestamps, positions = rows.max_timestamp[:count].tolist(), rows.position[:count].tolist()
+    def add(self, columns: Columns) -> None:
+        timestamps, positions, last = columns.max_timestamp, columns.position, columns.last_offset
+        due = self._due(positions)
+        rises = timestamps[0] >= self.max_timestamp and all(map(ge, timestamps[1:], timestamps))
+        fits = last[0] >= self._base and last[-1] - self._base <= INT32_MAX and positions[-1] <= INT32_MAX
+        room = min(self._offsets_room // 8 - len(self.offsets) // 8, self._times_room // 12 - len(self._times) // 12)
+        if not (rises and fits) or len(due) > room:
+            self._add_singly(columns, due)
+            return
+        entries = array("i", bytes(8 * len(due)))
+        entries[0::2], entries[1::2] = (
+            array("i", [last[n] - self._base for n in due]),
+            array("i", [positions[n] for n in due]),
+        )
+        if sys.byteorder == "little":
+            entries.byteswap()
+        self.offsets += entries.tobytes()
+        for number in due:
+            if timestamps[number] > self._last_timestamp:
+                self._last_timestamp = self._seen(timestamps, last, number)
+                self._times += _TIME_ENTRY.pack(self.max_timestamp, self.max_timestamp_offset - self._base)
+        self._seen(timestamps, last, len(timestamps) - 1)
+
+    def _seen(self, timestamps: Sequence[int], last: Sequence[int], number: int) -> int:
+        """Take in timestamps that do not fall, up to that of batch `number`, and return it."""
+        if timestamps[number] > self.max_timestamp:
+            self.max_timestamp = timestamps[number]
+            self.max_timestamp_offset = last[bisect_left(timestamps, self.max_timestamp, 0, number)]
+        return self.max_timestamp
+
+    def _due(self, positions: Sequence[int]) -> list[int]:
+        """Return which batches are entered; the last of them is where the next interval begins."""
+        due, number, count, limit = [], 0, len(positions), self._indexed + self._interval
+        while number < count:
+            if positions[number] <= limit:  # never so with large batches
+                number = bisect_right(positions, limit, number)
+                if number == count:
+                    break
+            due.append(number)
+            limit = positions[number] + self._interval
+            number += 1
+        self._indexed = limit - self._interval
+        return due
+
+    def _add_singly(self, columns: Columns, due: list[int]) -> None:
+        """Do the same where timestamps go back, a number does not fit, or the room ends."""
+        timestamps, last = columns.max_timestamp, columns.last_offset
         done = 0
-        while done < count:
-            if positions[done] - self._indexed > self._interval:  # always so with large batches
-                due, behind, newest = done, done + 1, timestamps[done]
-            else:
-                due = bisect_right(positions, self._indexed + self._interval, done, count)
-                behind = min(due + 1, count)
-                newest = max(timestamps[done:behind])
+        for number in [*due, None]:
+            behind = len(last) if number is None else number + 1
+            newest = max(timestamps[done:behind], default=-1)
             if newest > self.max_timestamp:
                 self.max_timestamp = newest
-                self.max_timestamp_offset = rows.last_offset[timestamps.index(newest, done, behind)]
-            if due < count:
-                self._enter(rows.last_offset[due], positions[due])
+                self.max_timestamp_offset = last[timestamps.index(newest, done, behind)]
+            if number is not None:
+                self._enter(last[number], columns.position[number])
             done = behind
 
     def closed_times(self) -> bytes:
         return bytes(self._times) + self._time_entry()
 
     def _enter(self, last_offset: int, position: int) -> None:
-        self._indexed = position
         relative = last_offset - self._base
         self.overflow = self.overflow or len(self.offsets) >= self._offsets_room
         if self.overflow:
@@ -255,10 +298,10 @@ class _Blocks:
         self._done = bytearray()
         self._now: list[int] = []
 
-    def add(self, rows: BatchRows, count: int) -> None:
-        columns = (rows.base_offset, rows.last_offset, rows.crc, rows.size, rows.leader_epoch)
+    def add(self, columns: Columns) -> None:
+        wanted = (columns.base_offset, columns.last_offset, columns.crc, columns.size, columns.leader_epoch)
         now = self._now
-        for base, last, crc, size, epoch in zip(*(column[:count].tolist() for column in columns), strict=True):
+        for base, last, crc, size, epoch in zip(*wanted, strict=True):
             block = base // self._offsets
             if not now or now[0] != block:
                 self._done += self._pack(now)
@@ -286,6 +329,10 @@ class _Run:
         self.transactional, self.epoch = event[2] & _TRANSACTIONAL, event[5]
         self.held: Event | None = None
 
+    def takes(self, epoch: int, attributes: int) -> bool:
+        """Tell whether a data batch of this producer belongs to the run."""
+        return self.epoch == epoch and self.transactional == attributes & _TRANSACTIONAL
+
 
 class _Producers:
     def __init__(self, limit: int) -> None:
@@ -295,28 +342,40 @@ class _Producers:
         self._runs: dict[int, _Run] = {}
         self._count = 0
 
-    def add(self, rows: BatchRows, count: int) -> bool:
+    def add(self, columns: Columns) -> bool:
         """Tell whether any batch had a producer id."""
-        columns = (rows.base_offset, rows.last_offset, rows.attributes, rows.max_timestamp, rows.producer_id,
-                   rows.producer_epoch, rows.base_sequence, rows.control)  # fmt: skip
+        wanted = (columns.base_offset, columns.last_offset, columns.attributes, columns.max_timestamp,
+                  columns.producer_id, columns.producer_epoch, columns.base_sequence, columns.control)  # fmt: skip
+        if self._only_newer(columns):
+            # Of each producer the last batch counts; a dictionary keeps the last number of each.
+            for producer, row in dict(zip(columns.producer_id, range(len(columns.control)), strict=True)).items():
+                self._runs[producer].held = tuple(column[row] for column in wanted)  # type: ignore[assignment]
+            return True
         any_found = False
         known = self._runs.get
-        for event in zip(*(column[:count].tolist() for column in columns), strict=True):
+        for event in zip(*wanted, strict=True):
             if event[4] < 0:
                 continue
             any_found = True
             run = known(event[4])
-            if (
-                run is not None
-                and run.held is not None
-                and run.epoch == event[5]
-                and run.transactional == event[2] & _TRANSACTIONAL
-                and event[7] == CONTROL_NONE
-            ):
+            if run is not None and event[7] == CONTROL_NONE and run.takes(event[5], event[2]) and run.held is not None:
                 run.held = event
             elif not self.overflowed:
                 self._add_event(event, run)
         return any_found
+
+    def _only_newer(self, columns: Columns) -> bool:
+        """Tell whether all batches are but newer ones of runs that hold one already, as nearly always."""
+        if set(columns.control) != {CONTROL_NONE}:
+            return False
+        known = self._runs.get
+        for producer, epoch, bits in set(
+            zip(columns.producer_id, columns.producer_epoch, columns.attributes, strict=True)
+        ):
+            run = known(producer)
+            if run is None or run.held is None or not run.takes(epoch, bits):
+                return False
+        return True
 
     def events(self) -> list[Event]:
         held = [run.held for run in self._runs.values() if run.held is not None]
@@ -326,7 +385,7 @@ class _Producers:
         """Add one event to those kept: whatever is not just a newer last batch of its run."""
         is_data = event[7] == CONTROL_NONE
         self._count += 1
-        if run is not None and is_data and run.epoch == event[5] and run.transactional == event[2] & _TRANSACTIONAL:
+        if run is not None and is_data and run.takes(event[5], event[2]):
             run.held = event
         else:
             if run is not None and run.held is not None:

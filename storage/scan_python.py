@@ -8,15 +8,29 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
+from operator import add, ge, gt
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from storage.rows import CONTROL_EMPTY, CONTROL_NONE, CONTROL_UNREADABLE, BatchRows, Data, Led, Scanned, Stop, Walked
+from storage.rows import (
+    COLUMNS,
+    CONTROL_EMPTY,
+    CONTROL_NONE,
+    CONTROL_UNREADABLE,
+    BatchRows,
+    Data,
+    Led,
+    Scanned,
+    Stop,
+    Walked,
+)
 from storage.units import INT64_MAX
 
 LEAST: Final = 17  # up to and with the magic byte, which stands at the same place in all three formats
 V2_HEADER: Final = 61
+_LEAST_V2: Final = V2_HEADER - 12
 
 _START: Final = struct.Struct(
     ">"
@@ -52,7 +66,8 @@ _LEGACY: Final = struct.Struct(
 )
 _CONTROL_BIT: Final = 0x20
 _CODEC_BITS: Final = 0x07
-_STORED: Final = 256
+_AT_ONCE: Final = 256
+"""Batches whose headers are turned into columns at a time: so many stay in a cache."""
 
 
 def crc_name() -> str:
@@ -62,12 +77,12 @@ def crc_name() -> str:
 
 def crc32c(data: memoryview, value: int = 0) -> int:
     """Do what `storage.scan.crc32c` says."""
-    return _package()(data, value)
+    return package_crc32c()(data, value)
 
 
 def scan_batches(window: memoryview, rows: BatchRows, *, position: int = 0, next_offset: int = 0) -> Scanned:
     """Do what `storage.scan.scan_batches` says."""
-    return _scan(window, rows, position, next_offset, _package())
+    return _scan(window, rows, position, next_offset, package_crc32c())
 
 
 def walk_headers(window: memoryview, rows: BatchRows, *, position: int = 0, next_offset: int = 0) -> Scanned:
@@ -75,79 +90,131 @@ def walk_headers(window: memoryview, rows: BatchRows, *, position: int = 0, next
     return _scan(window, rows, position, next_offset, None)
 
 
-def _package() -> Callable[..., int]:
+def package_crc32c() -> Callable[..., int]:
+    """Return the function that sums: a batch each call, so that nothing must stand between."""
     # Late, so that what never scans does not pay for the import, nor what has the C kernel.
-    from crc32c import crc32c as package_crc32c  # noqa: PLC0415
+    from crc32c import crc32c as sum_of  # noqa: PLC0415
 
-    return package_crc32c
+    return sum_of
+
+
+class Columns(NamedTuple):
+    """What the scanner says of some batches: one sequence a field, in the order of `storage.rows.COLUMNS`."""
+
+    position: Sequence[int]
+    size: Sequence[int]
+    base_offset: Sequence[int]
+    last_offset: Sequence[int]
+    magic: Sequence[int]
+    attributes: Sequence[int]
+    crc: Sequence[int]
+    leader_epoch: Sequence[int]
+    max_timestamp: Sequence[int]
+    producer_id: Sequence[int]
+    producer_epoch: Sequence[int]
+    base_sequence: Sequence[int]
+    record_count: Sequence[int]
+    control: Sequence[int]
 
 
 def _scan(
     window: memoryview, rows: BatchRows, position: int, next_offset: int, sum_of: Callable[..., int] | None
 ) -> Scanned:
-    """Walk the window; `sum_of` is the CRC-32C, None for headers only.
+    count, place, stop = 0, 0, Stop.END
+    while stop is Stop.END and place != len(window):
+        if count == rows.capacity:
+            return Scanned(count, place, Stop.ROWS_FULL)
+        columns, place, stop = next_columns(window, place, rows.capacity - count, position, next_offset, sum_of)
+        behind = count + len(columns.position)
+        for column, values in zip(COLUMNS, columns, strict=True):
+            getattr(rows, column)[count:behind] = array("q", values)
+        if behind > count:
+            next_offset = columns.last_offset[-1] + 1
+        count = behind
+    return Scanned(count, place, stop)
 
-    The usual case, a whole sound batch of magic 2, is inlined: calls are what this loop would spend
-    its time on.
+
+def next_columns(
+    window: memoryview, place: int, most: int, position: int, next_offset: int, sum_of: Callable[..., int] | None
+) -> tuple[Columns, int, Stop]:
+    """Return up to `most` batches from `place` in the window on, where the next one begins, and what is wrong there.
+
+    That is END where nothing is; more of them may follow. `position` is that of the window in its file; `sum_of` the
+    CRC-32C, None for headers only.
+    """
+    found, places, behind = _plain_batches(window, place, min(most, _AT_ONCE), sum_of)
+    if found:
+        columns = _columns(window, found, places, position)
+        sound = _count_ordered(columns, next_offset)
+        if sound == len(found):
+            return columns, behind, Stop.END
+        return Columns(*(column[:sound] for column in columns)), places[sound], Stop.BAD_ORDER
+    judged = _judge(window, place, sum_of)
+    if judged is not Stop.END:
+        return _NOTHING, place, judged
+    row = _legacy_row(window, place, position)
+    if not next_offset <= row[3] < INT64_MAX:
+        return _NOTHING, place, Stop.BAD_ORDER
+    return Columns(*((value,) for value in row)), place + row[1], Stop.END
+
+
+def _plain_batches(
+    window: memoryview, place: int, most: int, sum_of: Callable[..., int] | None
+) -> tuple[list[tuple[int, ...]], list[int], int]:
+    """Return headers and places of whole batches of magic 2 from `place` on whose sums hold, and the place behind them.
+
+    Calls and steps of Python are what this loop would spend its time on: all that can be done to columns is done later.
     """
     end = len(window)
-    place, room = 0, rows.capacity
+    last_header = end - V2_HEADER
     found: list[tuple[int, ...]] = []
-    keep, unpack = found.append, _V2.unpack_from
-    stop = Stop.END
-    while place != end:
-        if not room:
-            stop = Stop.ROWS_FULL
+    places: list[int] = []
+    keep, note, unpack = found.append, places.append, _V2.unpack_from
+    for _ in range(most):
+        if place > last_header:
             break
-        left = end - place
-        if left >= V2_HEADER:
-            base, size, epoch, magic, crc, attributes, delta, max_ts, pid, p_epoch, sequence, records = unpack(
-                window, place
-            )
-            size += 12
-            if magic == 2 and V2_HEADER <= size <= left:
-                if sum_of is not None and sum_of(window[place + 21 : place + size]) != crc:
-                    stop = Stop.BAD_CRC
-                    break
-                last = base + delta
-                if base < next_offset or delta < 0 or last >= INT64_MAX:
-                    stop = Stop.BAD_ORDER
-                    break
-                control = CONTROL_NONE
-                if attributes & _CONTROL_BIT and pid > -1:
-                    control = _control(window[place + V2_HEADER : place + size], attributes, records)
-                keep((position + place, size, base, last, 2, attributes, crc, epoch, max_ts, pid, p_epoch, sequence,
-                      records, control))  # fmt: skip
-                place += size
-                next_offset = last + 1
-                room -= 1
-                continue
-        judged = _judge(window, place, sum_of)
-        if judged is not Stop.END:
-            stop = judged
+        fields = unpack(window, place)
+        size = fields[1]
+        behind = place + size + 12
+        if behind > end or fields[3] != 2 or size < _LEAST_V2:
             break
-        row = _legacy_row(window, place, position)
-        if not next_offset <= row[3] < INT64_MAX:
-            stop = Stop.BAD_ORDER
+        if sum_of is not None and sum_of(window[place + 21 : behind]) != fields[4]:
             break
-        keep(row)
-        place += row[1]
-        next_offset = row[3] + 1
-        room -= 1
-    _store(rows, found)
-    return Scanned(len(found), place, stop)
+        keep(fields)
+        note(place)
+        place = behind
+    return found, places, place
 
 
-def _store(rows: BatchRows, found: list[tuple[int, ...]]) -> None:
-    """Write what was found into the columns, in pieces small enough that turning rows into columns stays in cache."""
-    row_bytes, column_bytes = 8, 8 * rows.capacity
-    for first in range(0, len(found), _STORED):
-        piece = found[first : first + _STORED]
-        pack_into = struct.Struct(f"{len(piece)}q").pack_into
-        place = row_bytes * first
-        for values in zip(*piece, strict=True):
-            pack_into(rows.block, place, *values)
-            place += column_bytes
+def _columns(window: memoryview, found: list[tuple[int, ...]], places: list[int], position: int) -> Columns:
+    base, size, epoch, magic, crc, attributes, delta, max_ts, pid, p_epoch, sequence, records = zip(*found, strict=True)
+    sizes = [field + 12 for field in size]
+    control: Sequence[int] = (CONTROL_NONE,) * len(found)
+    if any(bits & _CONTROL_BIT for bits in set(attributes)):
+        control = [
+            _control(window[place + V2_HEADER : place + size], bits, count) if bits & _CONTROL_BIT and producer > -1
+            else CONTROL_NONE
+            for place, size, bits, count, producer in zip(places, sizes, attributes, records, pid, strict=True)
+        ]  # fmt: skip
+    positions = [position + place for place in places] if position else places
+    last = tuple(map(add, base, delta))
+    return Columns(positions, sizes, base, last, magic, attributes, crc, epoch, max_ts, pid, p_epoch, sequence, records,
+                   control)  # fmt: skip
+
+
+def _count_ordered(columns: Columns, next_offset: int) -> int:
+    """Return how many batches follow each other as they must, from the first on."""
+    base, last = columns.base_offset, columns.last_offset
+    if base[0] >= next_offset and last[-1] < INT64_MAX and all(map(ge, last, base)) and all(map(gt, base[1:], last)):
+        return len(base)
+    for number, (first, behind) in enumerate(zip(base, last, strict=True)):
+        if first < next_offset or behind < first or behind >= INT64_MAX:
+            return number
+        next_offset = behind + 1
+    return len(base)
+
+
+_NOTHING: Final = Columns(*((),) * len(COLUMNS))
 
 
 def _judge(window: memoryview, place: int, sum_of: Callable[..., int] | None) -> Stop:
@@ -171,7 +238,7 @@ def _judge(window: memoryview, place: int, sum_of: Callable[..., int] | None) ->
         return Stop.NEED_MORE
     if magic > 2:
         return Stop.UNKNOWN_MAGIC
-    if sum_of is not None and crc32(window[place + 16 : place + size]) != _stored(window, place + 12):
+    if sum_of is not None and (magic == 2 or crc32(window[place + 16 : place + size]) != _stored(window, place + 12)):
         return Stop.BAD_CRC
     return Stop.END
 
