@@ -6,8 +6,9 @@ Source: Apache Kafka 4.3.0, ProducerStateManager, ProducerAppendInfo, ProducerSt
 
 from __future__ import annotations
 
+import io
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Self
 
 from storage.errors import BatchCorrupt, SnapshotCorrupt, UnsupportedFormat
@@ -35,6 +36,7 @@ SNAPSHOT_ENTRY: Final = Layout(
 
 _VERSION: Final = 1
 _CRC_FROM: Final = 6
+_PACKED: Final = 1024
 _TRANSACTIONAL: Final = 0x10
 _START: Final = Offset(0)
 
@@ -211,16 +213,34 @@ class ProducerState:
 
     def encode_snapshot(self) -> bytes:
         """Return the snapshot file of this state, in ascending order of producer ids; any order is right."""
-        # In place: of hundreds of thousands of producers a list of packed entries would take more than all of the rest.
-        ordered, width = sorted(self.entries.values()), SNAPSHOT_ENTRY.size
-        data = bytearray(SNAPSHOT_HEADER.size + len(ordered) * width)
-        for number, entry in enumerate(ordered):
-            at = SNAPSHOT_HEADER.size + number * width
-            data[at : at + width] = SNAPSHOT_ENTRY.pack(*entry)
-        data[: SNAPSHOT_HEADER.size] = SNAPSHOT_HEADER.pack(_VERSION, 0, len(ordered))
+        out, crc = io.BytesIO(), crc32c(memoryview(SNAPSHOT_HEADER.pack(_VERSION, 0, len(self.entries)))[_CRC_FROM:])
+        out.write(bytes(SNAPSHOT_HEADER.size))
+        for piece in self._packed():
+            out.write(piece)
+            crc = crc32c(memoryview(piece), crc)
+        out.seek(0)
+        out.write(SNAPSHOT_HEADER.pack(_VERSION, crc, len(self.entries)))
+        return out.getvalue()
+
+    def is_in_snapshot(self, data: bytes) -> bool:
+        """Tell whether `data` is what `encode_snapshot` returns, without making that."""
+        at = SNAPSHOT_HEADER.size
+        if len(data) != at + len(self.entries) * SNAPSHOT_ENTRY.size:
+            return False
         crc = crc32c(memoryview(data)[_CRC_FROM:])
-        data[: SNAPSHOT_HEADER.size] = SNAPSHOT_HEADER.pack(_VERSION, crc, len(ordered))
-        return bytes(data)
+        if data[:at] != SNAPSHOT_HEADER.pack(_VERSION, crc, len(self.entries)):
+            return False
+        for piece in self._packed():
+            if data[at : at + len(piece)] != piece:
+                return False
+            at += len(piece)
+        return True
+
+    def _packed(self) -> Iterator[bytes]:
+        """Yield the entries in pieces: of hundreds of thousands a list would take more than all of the rest."""
+        ordered = sorted(self.entries.values())
+        for first in range(0, len(ordered), _PACKED):
+            yield b"".join([SNAPSHOT_ENTRY.pack(*entry) for entry in ordered[first : first + _PACKED]])
 
 
 def decode_snapshot(data: bytes | memoryview, map_end_offset: Offset = _START) -> ProducerState:

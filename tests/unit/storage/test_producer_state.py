@@ -288,3 +288,20 @@ def test_a_hundred_thousand_open_transactions_and_aborts_take_linear_time() -> N
         state.add_batch(marker(count + number, pid=number))
     assert state.open_transactions() == {}
     assert time.process_time() - begin < 10
+
+
+@pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 3000])
+def test_a_state_knows_its_own_snapshot_from_any_other(count: int) -> None:
+    state = ProducerState(
+        [ProducerEntry(producer, 1, 9, 100 + producer, 0, 5, -1, -1) for producer in range(count, 0, -1)]
+    )
+    data = state.encode_snapshot()
+    assert decode_snapshot(data) == state
+    assert state.is_in_snapshot(data)
+    for place in {0, 3, 9, len(data) // 2, len(data) - 1} & set(range(len(data))):
+        changed = bytearray(data)
+        changed[place] ^= 1
+        assert not state.is_in_snapshot(bytes(changed))
+    assert not state.is_in_snapshot(data + b"\0")
+    more = ProducerState([*state.entries.values(), ProducerEntry(count + 1, 0, 0, 0, 0, 0, -1, -1)])
+    assert not state.is_in_snapshot(more.encode_snapshot())
