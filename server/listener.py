@@ -49,7 +49,7 @@ from server.txn.coordinator import Transactions
 from server.txn.world import TransactionSettings
 from server.versions import ApiKey
 from server.views import Parts
-from storage.errors import CorruptData, LogmendError
+from storage.errors import CorruptData, LogmendError, printable
 from storage.fs import Fs, OsFs
 from storage.inheriting_fs import InheritingFs
 
@@ -122,7 +122,7 @@ class KafkaListener:
         tally = server.tally
         return ListenerStatus(
             listen=f"{options.server.host}:{server.port}",
-            reason="",
+            reason=printable(store.fault),
             flush=flush,
             connections=server.connections,
             accepted=tally.accepted,
@@ -158,7 +158,9 @@ class KafkaListener:
     def _assemble(self, engine: Engine, fs: Fs, info: ListenerInfo, timers: LoopTimers) -> Dispatcher:
         options = self._options
         kind = ReadOnlyStore if options.is_read_only else Store
-        store = self._store = kind(engine, timers.loop, timers.now_ms, options.flush)
+        store = self._store = kind(
+            engine, timers.loop, timers.now_ms, options.flush, lambda error: options.tell("fault", f"store: {error!r}")
+        )
         store.start()
         parts = self.parts = Parts(store, info, timers)
         parts.groups = Groups(store, timers, options.groups)

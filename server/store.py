@@ -106,7 +106,9 @@ class Store:
         """Of the engine's topics when `_topics` was made of them."""
         self._asked = threading.Condition()
         self._queue: list[_Job] = []
-        self._is_stopping = self._is_broken = False
+        self._is_stopping = False
+        self.fault = ""
+        """What of ours has ended it before its time; empty while all is well."""
         self._open = 0
         """Jobs without an answer yet; the loop's thread alone counts."""
         self.backlog_bytes = 0
@@ -248,7 +250,7 @@ class Store:
             except Exception as error:  # noqa: BLE001 (a fault of ours: all who wait must hear of it, and nobody go on)
                 _refuse(group, error)
                 with self._asked:
-                    self._is_stopping = self._is_broken = True
+                    self._is_stopping, self.fault = True, f"a fault of logmend itself: {type(error).__name__}: {error}"
                 self._call_loop(self._failed, error)
             self._call_loop(self._answer, group)
         rest, self._queue = self._queue, []
@@ -260,7 +262,7 @@ class Store:
         with self._asked:
             while not self._queue and not self._is_stopping:
                 self._asked.wait()
-            if self._is_broken:
+            if self.fault:
                 return []
             size = count = 0
             for job in self._queue:

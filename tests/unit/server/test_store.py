@@ -380,6 +380,7 @@ def test_a_fault_of_ours_is_heard_by_all_who_wait_and_ends_the_store() -> None:
             with pytest.raises(NotServing):
                 await store.append(P0, batch("a"))
             assert [str(each) for each in told] == ["planted"]
+            assert store.fault == "a fault of logmend itself: AssertionError: planted"
 
     run(test)
 
