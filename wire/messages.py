@@ -14,14 +14,13 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from kio.index import load_request_schema
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
+from kio.serial import entity_writer
 
 from wire.building import Values, build
 from wire.fetch import write_fetch
-from wire.lenient import lenient_reader
 from wire.produce import is_plain, read_produce, write_produce
 from wire.reading import MessageInvalid, Reader
+from wire.requests import request_reader
 from wire.segments import Segment
 
 PRODUCE: Final = 0
@@ -84,18 +83,14 @@ def _request_reader(api_key: int, version: int) -> tuple[Callable[[memoryview, i
         schema = load_request_schema(api_key, version)
     except RuntimeError as error:
         raise MessageInvalid(f"no request {api_key} of version {version}") from error
-    entity, is_flexible = entity_reader(schema), bool(schema.__flexible__)
+    whole, is_flexible = request_reader(schema), bool(schema.__flexible__)
 
     def read(frame: memoryview, position: int) -> tuple[Any, int]:
+        reader = Reader(frame, position, is_flexible=is_flexible)
         try:
-            try:
-                body, size = entity(frame, position)
-            except KeyError:  # a tagged field that kio does not know
-                reader = Reader(frame, position, is_flexible=is_flexible)
-                return lenient_reader(schema)(reader), reader.position
-        except (SerialError, ValueError, OverflowError, TypeError) as error:
+            return whole(reader), reader.position
+        except (ValueError, OverflowError) as error:  # a duration, or a code, that is none
             raise MessageInvalid(f"request {api_key} of version {version}: {error}") from error
-        return body, position + size
 
     return read, is_flexible
 

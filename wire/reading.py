@@ -6,7 +6,9 @@ Source: Apache Kafka 4.3.0, ByteBufferAccessor and the generated message classes
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
+from typing import Any
 
 from storage.errors import ExitStatus, LogmendError
 
@@ -38,12 +40,24 @@ class Reader:
         self.position = start + size
         return self._data[start : self.position]
 
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Return what stands there by a layout."""
+        start = self.position
+        end = self.position = start + layout.size
+        if end > len(self._data):
+            raise MessageInvalid(f"{layout.size} bytes wanted at {start}, {len(self._data) - start} are left")
+        return layout.unpack_from(self._data, start)
+
     def number(self, size: int) -> int:
         """Return a signed number of `size` bytes."""
         return int.from_bytes(self.take(size), "big", signed=True)
 
     def varint(self) -> int:
         """Return an unsigned number of one to five bytes."""
+        position = self.position
+        if position < len(self._data) and (byte := self._data[position]) < 0x80:  # as nearly always
+            self.position = position + 1
+            return byte
         value = 0
         for shift in range(0, 35, 7):
             byte = self.take(1)[0]

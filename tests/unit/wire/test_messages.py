@@ -12,10 +12,10 @@ from kio.index import load_request_schema, load_response_schema
 from support.kio_messages import drawn, plain, request_frame, request_of, response_frame
 
 from server.versions import VERSIONS
-from wire.lenient import lenient_reader
 from wire.messages import FETCH, PRODUCE, Header, build, decode, encode, read_header
 from wire.produce import is_plain
 from wire.reading import MessageInvalid, Reader
+from wire.requests import request_reader
 from wire.segments import FileRange, Segment
 
 ALL = [(int(key), version) for key, found in VERSIONS.items() for version in range(found.lowest, found.highest + 1)]
@@ -46,7 +46,7 @@ def test_every_request_that_is_served_is_read_as_it_was_written(key: int, versio
 
 
 @pytest.mark.parametrize(("key", "version"), ALL)
-def test_the_lenient_reader_reads_what_kio_reads_and_skips_unknown_tagged_fields(key: int, version: int) -> None:
+def test_unknown_tagged_fields_are_skipped_and_everything_is_read_as_kio_wrote_it(key: int, version: int) -> None:
     draw = random.Random(key * 7 + version)
     schema = load_request_schema(key, version)
     for _ in range(ROUNDS):
@@ -54,7 +54,7 @@ def test_the_lenient_reader_reads_what_kio_reads_and_skips_unknown_tagged_fields
         frame = request_frame(entity)
         start = read_header(memoryview(frame)).body_position + bool(schema.__flexible__)
         reader = Reader(memoryview(frame), start, is_flexible=schema.__flexible__)
-        assert lenient_reader(schema)(reader) == entity
+        assert request_reader(schema)(reader) == entity
         assert reader.left == 0
         has_tagged = any(
             "tag" in f.metadata and getattr(entity, f.name) != f.default for f in dataclasses.fields(schema)
@@ -222,6 +222,21 @@ def test_damaged_requests_are_read_or_refused_and_nothing_else(key: int, version
                     frame[position:position] = draw.randbytes(3)
         with contextlib.suppress(MessageInvalid):
             assert decode(memoryview(frame)).api_key == key
+
+
+@pytest.mark.parametrize(
+    "count", [b"\x7f\xff\xff\xff", b"\x79\x1a\x94\0", b"\x80\0\0\0", b"\xff\xff\xff\xfe", b"\0\0\0\5"]
+)
+def test_a_claim_of_elements_that_are_not_there_takes_no_memory_and_ends_in_a_refusal(count: bytes) -> None:
+    with pytest.raises(MessageInvalid, match="elements"):
+        decode(memoryview(b"\0\x3d\0\0\0\0\0\7\xff\xff" + count))
+    with pytest.raises(MessageInvalid, match="elements"):
+        decode(memoryview(b"\0\0\0\x03\0\0\0\7\xff\xff\xff\xff\0\1\0\0\0\0" + count))
+
+
+def test_null_is_refused_where_the_schema_has_none() -> None:
+    with pytest.raises(MessageInvalid, match="null"):
+        decode(memoryview(b"\0\x0c\0\0\0\0\0\7\xff\xff" + b"\xff\xff" + bytes(10)))  # the id of a group
 
 
 def test_arrays_are_bounded_by_the_bytes_that_are_left() -> None:
