@@ -88,12 +88,24 @@ fold_rows(const int64_t *block, size_t capacity, size_t count)
 {
     struct fold fold;
     uint8_t entry[TIME_ENTRY];
-    fold_init(&fold, (int64_t)below(100), (int64_t)below(5000), (int64_t)below(500), below(2) ? below(20) : 200000);
+    fold_init(&fold, (int64_t)below(100), (int64_t)below(5000), (int64_t)below(500), below(2) ? below(20) : 200000,
+              below(2) ? 1 + (int64_t)below(4096) : 0);
     for (int n = 0; n < 3; n++)
         require(fold_add(&fold, block, capacity, count) == 0, "memory for the fold");
     time_entry(&fold, entry);
     require(fold.offsets.size <= 500 && fold.times.size <= 500, "indexes stay within their limit");
     require(fold.event_count <= fold.event_limit || fold.events_overflowed, "events stay within their limit");
+    fold_free(&fold);
+}
+
+static void
+fold_window(const uint8_t *window, size_t size, int64_t *block, size_t capacity)
+{
+    struct fold fold;
+    struct folded folded;
+    fold_init(&fold, 0, (int64_t)below(5000), (int64_t)below(500), below(20), 1 + (int64_t)below(4096));
+    require(scan_and_fold(&fold, window, size, block, capacity, (int64_t)below(1000), 0, &folded) == 0, "memory");
+    require(folded.scanned.size <= size, "scan and fold stay within their bounds");
     fold_free(&fold);
 }
 
@@ -106,6 +118,8 @@ one_round(void)
     int64_t *const block = malloc(capacity * COLUMNS * sizeof *block);
     for (size_t n = 0; n < capacity * COLUMNS; n++)
         block[n] = below(2) ? (int64_t)next_random() : (int64_t)below(5);
+    for (size_t n = 0; n < capacity; n++)
+        block[SIZE * capacity + n] &= INT32_MAX; /* no scan gives more */
     fold_rows(block, capacity, below(capacity + 1));
     const int64_t lowest = (int64_t)below(500);
     walk_headers(window, size, block, capacity, (int64_t)below(1000), below(2) ? lowest : INT64_MIN);
@@ -120,6 +134,14 @@ one_round(void)
     }
     const int64_t fault = check_records(window, size, (int64_t)below(6) - 1);
     require(fault >= -1 && fault <= (int64_t)size, "a fault lies within the payload");
+    require(walk_records(window, size, (int64_t)below(200), (int64_t)below(3), (int64_t)next_random()).place <= size,
+            "a walk stays within the payload");
+    struct record record;
+    if (find_record(window, size, (int64_t)below(200), (int64_t)next_random(), (int64_t)next_random(), 0, &record))
+        require(record.key.data == NULL || (record.key.data >= window && record.key.data <= window + size),
+                "a key lies within the payload");
+    read_control(window, size, below(2) ? (int64_t)below(1 << 16) : 0, (int64_t)below(3));
+    fold_window(window, size, block, capacity);
     free(block);
     free(window);
 }
