@@ -6,7 +6,10 @@ sees; where it has to wait, it waits for the records themselves.
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,6 +67,7 @@ def read(listener: Listener, *, until: Iterable[str] = (), isolation: str = "rea
             if message is None:
                 continue
             if message.error() is None:
+                assert message.value().decode() not in seen, "a record is there twice"
                 seen.add(message.value().decode())
                 at_end.discard(message.partition())
             elif message.error().code() == KafkaError._PARTITION_EOF:
@@ -233,3 +237,58 @@ def test_clients_see_transactions_as_a_broker_shows_them(listener: Listener) -> 
     assert before == [0, 0, 0]
     made.commit_transaction(PATIENCE)
     assert ends(listener) == [2, 2, 0]
+
+
+class Sender(threading.Thread):
+    """Runs transactions until it is told to stop, over however many restarts; notes what each came to."""
+
+    def __init__(self, listener: Listener, transactional_id: str, told: queue.SimpleQueue[str]) -> None:
+        super().__init__(name=transactional_id)
+        self._told = told
+        self.committed: list[list[str]] = []
+        self.aborted: list[list[str]] = []
+        self.is_asked_to_stop = threading.Event()
+        self.fault: Exception | None = None
+        self._made = producer(listener, transactional_id, **{"transaction.timeout.ms": 120_000})
+
+    def run(self) -> None:
+        try:
+            while not self.is_asked_to_stop.is_set():
+                self._one(len(self.committed) + len(self.aborted))
+        except KafkaException as error:
+            self.fault = error
+
+    def _one(self, number: int) -> None:
+        values = [f"{self.name} {number} {n}" for n in range(3)]
+        self._made.begin_transaction()
+        send(self._made, *values)
+        if number % 3 == 2:
+            self._made.abort_transaction(PATIENCE)
+            self.aborted.append(values)
+        else:
+            self._made.commit_transaction(PATIENCE)
+            self.committed.append(values)
+            self._told.put(self.name)
+
+
+def test_killed_under_load_everything_goes_on_and_every_end_is_what_the_client_was_told(listener: Listener) -> None:
+    told, counts = queue.SimpleQueue[str](), Counter[str]()
+    senders = [Sender(listener, f"t{number}", told) for number in range(3)]
+    for sender in senders:
+        sender.start()
+    try:
+        for life in range(1, 4):
+            while min(counts[sender.name] for sender in senders) < 10 * life:
+                counts[told.get(timeout=PATIENCE)] += 1
+            if life < 3:
+                listener.kill()
+                listener.start()
+    finally:
+        for sender in senders:
+            sender.is_asked_to_stop.set()
+        for sender in senders:
+            sender.join(PATIENCE)
+    assert [sender.fault for sender in senders] == [None] * 3
+    assert all(len(sender.committed) >= 30 for sender in senders)
+    expected = {value for sender in senders for values in sender.committed for value in values}
+    assert read(listener, until=expected) == expected
