@@ -88,7 +88,7 @@ class ListenerConfig:
     flush: str = "sync"
     flush_interval_seconds: float = 1.0
     flush_bytes: int = 64 << 20
-    dirty_bytes: int = 256 << 20
+    dirty_bytes: int = 1 << 30
     tls_certificate: str = ""
     tls_key: str = ""
     users: str = ""

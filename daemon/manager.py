@@ -31,7 +31,7 @@ from storage.log_types import Appended, Fetched, Isolation, Truncated
 from storage.names import FileRole
 from storage.producers import Origin
 from storage.refusals import LogUnusable
-from storage.units import Epoch, Offset, TopicPartition
+from storage.units import INT64_MAX, Epoch, Offset, TopicPartition
 
 Spread = Callable[[Callable[[Partition], LogmendError | None], list[Partition]], Iterable[LogmendError | None]]
 """Calls a function for each partition and returns what it returns, in order, as `map` does."""
@@ -168,13 +168,17 @@ class LogManager:
         return failed
 
     def write_back(self, name: TopicPartition) -> None:
-        """Send what was appended last on its way to the disk, so that a later sync finds less to do.
+        """Make durable what was appended so far, as `Log.sync` does, but beside everything else and from any thread.
 
-        From any thread, beside everything else: nothing of the log changes, and nothing is promised. Raises
-        `WriteFault`, which `fail` is to be told of, and as `partition` does.
+        Nothing of the log changes, and no consumer sees more: a later sync finds less to do. Raises `WriteFault`, which
+        `fail` is to be told of, and as `partition` does.
         """
-        with contextlib.suppress(FileVanished):
-            self.fs.sync_file(self.partition(name).log.segments.active.path(FileRole.LOG))
+        log = self.partition(name).log
+        segments = log.segments.between(log.recovery_point, INT64_MAX)
+        with contextlib.suppress(FileVanished):  # deleted meanwhile
+            for segment in segments:
+                self.fs.sync_file(segment.path(FileRole.LOG))
+            self.fs.sync_dir(log.directory)
 
     def fail(self, name: TopicPartition, fault: EnvironmentFault) -> None:
         """Take a log directory offline for a fault that came up beside the manager, in a read or a `write_back`."""

@@ -266,6 +266,7 @@ class OwnWorker(Worker):
         return _STEP_SECONDS
 
     def _run_schedules(self, manager: LogManager) -> None:
+        self._write_back(manager)
         with self._turn.taken():
             self._in_schedules = threading.get_ident()
             try:
@@ -275,6 +276,18 @@ class OwnWorker(Worker):
         for fault in failed:
             if not isinstance(fault, _Ended):
                 self._events.tell("schedule_failed", reason=str(fault))
+
+    def _write_back(self, manager: LogManager) -> None:
+        """Bring full segments to the disk before the turn is taken, so that nobody waits while they are flushed."""
+        for _, partition in manager.partitions():
+            if partition.rolled_to is not None and not self._is_stopping:
+                try:
+                    manager.write_back(partition.name)
+                except EnvironmentFault as fault:
+                    with self._turn.taken():
+                        manager.fail(partition.name, fault)
+                except LogmendError:  # deleted meanwhile
+                    continue
 
     def _look_at_places(self, manager: LogManager, now: float) -> None:
         """Give up what is no longer the directory that was opened, before anything is written in its place."""

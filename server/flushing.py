@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from daemon.manager import LogManager
 from daemon.owned import Engine
 from storage.errors import EnvironmentFault, LogmendError
 from storage.units import TopicPartition
@@ -36,7 +34,7 @@ class FlushSettings:
     """Of `INTERVAL`: at the latest so long after an append its partition is flushed."""
     interval_bytes: int = 64 << 20
     """Of `INTERVAL`: so many bytes that are not on the disk are flushed before their time."""
-    dirty_limit: int = 256 << 20
+    dirty_limit: int = 1 << 30
     """Of `NONE` and `INTERVAL`: with so many bytes that are not on the disk, appends wait."""
 
 
@@ -47,20 +45,20 @@ _PART_OF_LIMIT: Final = 4
 class Flusher:
     """Knows which partitions have bytes that are not on the disk, and brings them there beside everything else.
 
-    Most of it without the engine's turn: only what came meanwhile is left for the flush itself. `note` is called by
-    whoever has the turn, `start` and `stop` once, the rest from any thread.
+    It never has the engine's turn for that: appends and reads go on. Recovery points stay where they are; those move
+    when a segment is full. From any thread, but for `start` and `stop`, which are called once.
     """
 
-    def __init__(self, engine: Engine, settings: FlushSettings, now_ms: Callable[[], int]) -> None:
-        self._engine, self._now_ms = engine, now_ms
+    def __init__(self, engine: Engine, settings: FlushSettings) -> None:
+        self._engine = engine
         self._limit = settings.dirty_limit
         is_timed = settings.policy is FlushPolicy.INTERVAL
         self._wait_seconds = settings.interval_ms / 1000 if is_timed else None
         self._begin_at = min(settings.interval_bytes if is_timed else self._limit, self._limit // _PART_OF_LIMIT)
         self._dirty: dict[TopicPartition, int] = {}
         self.dirty_bytes = 0
-        """Appended and not flushed."""
-        self._asked = threading.Condition()
+        """Appended, and not known to be on the disk."""
+        self._changed = threading.Condition()
         self._is_stopping = self._is_due = False
         self._thread = threading.Thread(target=self._work, name="flusher", daemon=True)
 
@@ -69,10 +67,10 @@ class Flusher:
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """End after the flush that it is in; what is left is for whoever closes the logs."""
-        with self._asked:
+        """End after the partition that it is at; what is left is for whoever closes the logs."""
+        with self._changed:
             self._is_stopping = True
-            self._asked.notify()
+            self._changed.notify_all()
         if self._thread.ident is not None:
             self._thread.join(seconds)
 
@@ -81,50 +79,44 @@ class Flusher:
         """Whether appends have to wait."""
         return self.dirty_bytes >= self._limit
 
+    def wait_for_room(self) -> None:
+        """Wait until appends do not have to wait any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.dirty_bytes < self._limit or self._is_stopping)
+
     def note(self, name: TopicPartition, size: int) -> None:
         """Hear of an append."""
-        self._dirty[name] = self._dirty.get(name, 0) + size
-        self.dirty_bytes += size
-        if self.dirty_bytes >= self._begin_at and not self._is_due:
-            with self._asked:
+        with self._changed:
+            self._dirty[name] = self._dirty.get(name, 0) + size
+            self.dirty_bytes += size
+            if self.dirty_bytes >= self._begin_at and not self._is_due:
                 self._is_due = True
-                self._asked.notify()
-
-    def flush(self, manager: LogManager, names: list[TopicPartition] | None = None) -> None:
-        """Flush these partitions, or all that have something to flush; for whoever has the turn.
-
-        What the disk refuses takes its log directory offline, as everywhere.
-        """
-        now_ms = self._now_ms()
-        for name in list(self._dirty) if names is None else names:
-            size = self._dirty.pop(name, 0)
-            with contextlib.suppress(LogmendError):  # it is gone or offline, as who appends next hears; or has no room
-                manager.flush(name, now_ms)
-            self.dirty_bytes -= size
+                self._changed.notify_all()
 
     def _work(self) -> None:
-        while self._wait():
-            names = list(self._dirty)
-            try:
-                self._write_back(names)
-                self._engine.run(lambda manager, names=names: self.flush(manager, names))  # type: ignore[misc]
-            except LogmendError:  # the logs are being closed, which flushes them
-                self._dirty.clear()
-                self.dirty_bytes = 0
+        while (found := self._take()) is not None:
+            for name, size in found.items():
+                if not self._is_stopping:
+                    self._write_back(name)
+                with self._changed:
+                    self.dirty_bytes -= size
+                    self._changed.notify_all()
 
-    def _wait(self) -> bool:
-        with self._asked:
-            if not self._is_stopping and not self._is_due:
-                self._asked.wait(self._wait_seconds)
+    def _take(self) -> dict[TopicPartition, int] | None:
+        """Wait until something is due and return it; None at the end."""
+        with self._changed:
+            if not self._is_due and not self._is_stopping:
+                self._changed.wait(self._wait_seconds)
             self._is_due = False
-            return not self._is_stopping
+            found, self._dirty = self._dirty, {}
+            return None if self._is_stopping else found
 
-    def _write_back(self, names: list[TopicPartition]) -> None:
-        manager = self._engine.run(lambda manager: manager)
-        for name in names:
+    def _write_back(self, name: TopicPartition) -> None:
+        """Sync a partition; what the disk refuses takes its log directory offline, as everywhere."""
+        with contextlib.suppress(LogmendError):  # it is deleted or offline, as whoever appends next hears; or all ends
+            manager = self._engine.run(lambda manager: manager)
             try:
                 manager.write_back(name)
             except EnvironmentFault as fault:
-                self._engine.run(lambda manager, name=name, fault=fault: manager.fail(name, fault))  # type: ignore[misc]
-            except LogmendError:
-                continue
+                failed = fault
+                self._engine.run(lambda manager: manager.fail(name, failed))

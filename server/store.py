@@ -115,7 +115,7 @@ class Store:
         """Of the appends among them."""
         self._plain: set[TopicPartition] = set()
         """Partitions that have been appended to, so that a leader epoch is noted, and whose topics ask for no more."""
-        self._flusher = None if self._is_sync else Flusher(engine, flush, now_ms)
+        self._flusher = None if self._is_sync else Flusher(engine, flush)
         self._watchers: dict[TopicPartition, list[Watcher]] = {}
         self._moved: dict[TopicPartition, None] = {}
         self._syncers = ThreadPoolExecutor(_SYNCERS, "sync")
@@ -146,10 +146,10 @@ class Store:
         with self._asked:
             self._is_stopping = True
             self._asked.notify()
-        if self._thread.ident is not None:
-            self._thread.join(seconds)
         if self._flusher is not None:
             self._flusher.stop(seconds)
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._syncers.shutdown(wait=False)
         return not self._thread.is_alive()
@@ -216,6 +216,11 @@ class Store:
                 flusher.note(name, len(batch))
         return outcomes
 
+    @property
+    def unsynced_bytes(self) -> int:
+        """What was appended and is not known to be on the disk."""
+        return 0 if self._flusher is None else self._flusher.dirty_bytes
+
     # ---- asking the appender
 
     def run(self, call: Callable[[LogManager], T]) -> asyncio.Future[T]:
@@ -243,6 +248,8 @@ class Store:
 
     def _work(self) -> None:
         while group := self._take():
+            if self._flusher is not None:
+                self._flusher.wait_for_room()
             try:
                 self._engine.run(lambda manager, group=group: self._carry_out(manager, group))  # type: ignore[misc]
             except LogmendError as error:  # `NotServing`
@@ -275,8 +282,6 @@ class Store:
 
     def _carry_out(self, manager: LogManager, group: list[_Job]) -> None:
         self._manager = manager
-        if self._flusher is not None and self._flusher.is_full:
-            self._flusher.flush(manager)
         for job in group:
             if job.call is None:
                 job.result = self._append_each(manager, job.entries)

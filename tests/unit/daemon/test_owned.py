@@ -364,6 +364,38 @@ def test_listeners_serve_between_opening_and_closing_and_lose_nothing(tmp_path: 
         assert own.worker.run(lambda m: m.log(P0).log_end) == listener.appended
 
 
+class HeldFs(OsFs):
+    """Holds whoever syncs a `.log` by its name while `gate` is closed."""
+
+    def __init__(self) -> None:
+        self.gate, self.reached = threading.Event(), threading.Event()
+        self.gate.set()
+
+    def sync_file(self, path: PurePath) -> None:
+        if path.suffix == ".log" and not self.gate.is_set():
+            self.reached.set()
+            assert self.gate.wait(60)
+        super().sync_file(path)
+
+
+def test_appends_go_on_while_a_full_segment_is_brought_to_the_disk(tmp_path: Path) -> None:
+    fs = HeldFs()
+    with Own(tmp_path / "a", fs=fs) as own:
+        own.worker.run(lambda m: m.topics.create("orders", 1, {"internal.segment.bytes": "200"}, own.clock.now_ms()))
+        for _ in range(3):
+            own.append()
+        own.clock.advance(2)
+        fs.gate.clear()
+        stepping = threading.Thread(target=own.worker.step)
+        stepping.start()
+        assert fs.reached.wait(60)
+        own.append()
+        assert own.worker.run(lambda m: (m.log(P0).log_end, m.log(P0).recovery_point)) == (4, 0)
+        fs.gate.set()
+        stepping.join(60)
+        assert own.worker.run(lambda m: m.log(P0).recovery_point) > 0
+
+
 def test_appends_and_schedules_take_turns(tmp_path: Path) -> None:
     with Own(tmp_path / "a") as own:
         own.create()
