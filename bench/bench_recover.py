@@ -5,10 +5,13 @@ timestamps that rise every 16 KiB) in segments of 256 MiB, none of it flushed: b
 
 - `recover`: as a kill leaves it: sound logs, their indexes (those of the active segment preallocated), epochs and
   producer snapshots, but none yet for the log end;
-- `bare`: only the logs and the small files that name the topic; indexes, epochs and snapshots all have to be made.
+- `bare`: only the logs and the small files that name the topic; indexes, epochs and snapshots all have to be made;
+- `spread`: the same bytes, bare, in 16 partitions of one segment each, for logmend alone.
 
-logmend is timed as the whole command, a process from its start to its end: it plans, writes and syncs, and looks again,
-so it reads everything twice; by default it uses all processors, with `-j 1` one. Kafka is the loader of its log alone
+logmend is timed as the whole command, a process from its start to its end: it plans, writes and syncs, and looks again;
+by default it uses all processors, with `-j 1` one; `py`, with --python, is the Python kernel, with `-j 1`. `limit` is
+what it takes to read and sum the same bytes in C, 1 MiB at a time, in one thread of a process that is up: `share` is
+that by the time of `-j 1`. Kafka is the loader of its log alone
 (4.3.0, `UnifiedLog.create`, unclean, recovery point 0) in a JVM that is up and warm; it uses one thread for a partition
 and syncs only snapshots and epochs. What a repetition changes is undone before the next; repetitions are interleaved,
 the first is not counted, the page cache is warm.
@@ -18,7 +21,8 @@ median; `cpu` is seconds of processor time, of the whole process and for Kafka o
 than the clock where others are busy. `ratio` and `-j 1` are Kafka's time by logmend's: above 1, logmend is faster.
 `load` is the machine's load average.
 
-Usage: python bench/bench_recover.py [--mib 512] [--repeat 5] [--json FILE] [--scratch DIR]
+Usage: python bench/bench_recover.py [--mib 512] [--repeat 5] [--sizes 16384,1024,170] [--python] [--json FILE]
+       [--scratch DIR]
 Without Java and Maven there is only the `bare` form, and no Kafka beside it.
 """
 
@@ -45,11 +49,14 @@ sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from interop.kafka_lab import KAFKA, Oracle
 
+from storage.buffers import page_aligned
 from storage.scan import crc32c, crc_name, kernel_name
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SIZES: Final = (16384, 1024, 170)
+MIB: Final = 1 << 20
 SEGMENT: Final = 256 << 20
+SPREAD: Final = 16
 BLOCK: Final = 16384
 RECORDS: Final = 10
 TS: Final = 1_700_000_000_000
@@ -61,6 +68,8 @@ SMALL_FILES: Final = {
     "log-start-offset-checkpoint": "0\n0\n",
     f"{PARTITION}/partition.metadata": "version: 0\ntopic_id: Dx4tPEtaaXiHlqW0w9Lh8A",
 }
+PYTHON_KERNEL: Final = "import sys; sys.modules['storage._scan'] = None; from cli.main import run; run()"
+CONTENDERS: Final = ("logmend", "logmend -j 1", "limit", "python", "kafka")
 Taken = tuple[float, float]
 """Seconds by the clock, and of processor time."""
 
@@ -106,6 +115,18 @@ def make_log_dir(directory: Path, size: int, total: int) -> int:
     return made * RECORDS
 
 
+def make_spread(directory: Path, size: int, total: int) -> None:
+    """Make the bare directory with the bytes in partitions of a segment each."""
+    count = total // SPREAD // size
+    log = segment(size, 0, count)
+    for number in range(SPREAD):
+        for name, text in SMALL_FILES.items():
+            path = directory / name.replace(PARTITION, f"bench-{number}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        (directory / f"bench-{number}" / f"{0:020d}.log").write_bytes(log)
+
+
 def others(directory: Path) -> Iterator[Path]:
     """Return all files but the logs."""
     return (path for path in sorted(directory.rglob("*")) if path.is_file() and path.suffix != ".log")
@@ -125,10 +146,12 @@ def keep(directory: Path, kept: Path) -> None:
     shutil.copytree(directory, kept, ignore=shutil.ignore_patterns("*.log"))
 
 
-def recover(directory: Path, *flags: str) -> Taken:
-    """Return what the whole command takes."""
+def recover(directory: Path, *flags: str, python_kernel: bool = False) -> Taken:
+    """Return what the whole command takes; with `python_kernel` as where no C compiler was at hand."""
     installed = Path(sys.executable).with_name("logmend")
     command = [str(installed)] if installed.exists() else [sys.executable, "-m", "cli.main"]
+    if python_kernel:
+        command = [sys.executable, "-c", PYTHON_KERNEL]
     words = [*command, "recover", *flags, str(directory)]
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
@@ -141,6 +164,17 @@ def cpu_of(pid: int) -> float:
     """Return the processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def limit(directory: Path) -> Taken:
+    """Return what it takes to read all logs and sum them, and nothing else."""
+    buffer = page_aligned(MIB)
+    before, start = time.process_time(), time.perf_counter()
+    for path in sorted(directory.rglob("*.log")):
+        with path.open("rb", buffering=0) as file:
+            while count := file.readinto(buffer):
+                crc32c(buffer[:count])
+    return time.perf_counter() - start, time.process_time() - before
 
 
 def load(oracle: Oracle, directory: Path, next_offset: int) -> Taken:
@@ -193,22 +227,27 @@ def row(form: str, size: int, log_bytes: int, found: dict[str, list[Taken]]) -> 
     if "kafka" in found:
         told["ratio"] = told["kafka"]["median"] / told["logmend"]["median"]
         told["ratio_j1"] = told["kafka"]["median"] / told["logmend -j 1"]["median"]
+    told["share"] = told["limit"]["median"] / told["logmend -j 1"]["median"]
+    if "python" in found:
+        told["ratio_python"] = told["kafka"]["median"] / told["python"]["median"]
     return told
 
 
 def line(told: dict[str, Any]) -> str:
     parts = [f"{told['form']:8}{told['batch_bytes']:5}"]
-    for name in ("logmend", "logmend -j 1", "kafka"):
+    for name in CONTENDERS:
         if name in told:
             found = told[name]
             speed = f"{found['median']:7.2f} s {found['mb_per_s']:5.0f} MB/s"
             parts.append(f"{speed} {found['spread'] * 100:4.0f} % {found['cpu']:6.2f} s")
-    if "ratio" in told:
-        parts.append(f"{told['ratio']:5.2f} {told['ratio_j1']:5.2f}")
-    return " ".join(parts) + f" {told['load']:5.1f}"
+    ratios = [f"{name} {told[name]:.2f}" for name in ("ratio", "ratio_j1", "ratio_python") if name in told]
+    parts.append(", ".join([f"share {told['share'] * 100:.0f} %", *ratios]).replace("ratio_", "").replace("j1", "-j 1"))
+    return " ".join(parts) + f", load {told['load']:.1f}"
 
 
-def case(scratch: Path, size: int, total: int, repeat: int, oracle: Oracle | None) -> Iterator[dict[str, Any]]:
+def case(
+    scratch: Path, size: int, total: int, repeat: int, oracle: Oracle | None, *, python: bool
+) -> Iterator[dict[str, Any]]:
     """Measure batches of one size in both forms."""
     ours, theirs, kept = scratch / "ours", scratch / "theirs", scratch / "kept"
     next_offset = make_log_dir(ours, size, total)
@@ -219,7 +258,11 @@ def case(scratch: Path, size: int, total: int, repeat: int, oracle: Oracle | Non
         put_back(ours, kept)
         put_back(theirs, kept)
 
-    contenders = {"logmend": lambda: recover(ours), "logmend -j 1": lambda: recover(ours, "-j", "1")}
+    contenders = {
+        "logmend": lambda: recover(ours),
+        "logmend -j 1": lambda: recover(ours, "-j", "1"),
+        "limit": lambda: limit(ours),
+    }
     if oracle is not None:
         contenders["kafka"] = lambda: load(oracle, theirs, next_offset)
     keep(ours, kept)
@@ -228,16 +271,26 @@ def case(scratch: Path, size: int, total: int, repeat: int, oracle: Oracle | Non
         before()
         as_killed(oracle, theirs, next_offset)
         keep(theirs, kept)
+        if python:
+            contenders["python"] = lambda: recover(ours, "-j", "1", python_kernel=True)
         yield row("recover", size, log_bytes, measure(contenders, before, repeat))
     yield bare
     shutil.rmtree(ours)
     shutil.rmtree(theirs)
+    make_spread(ours, size, total)
+    keep(ours, kept)
+    contenders.pop("kafka", None)
+    contenders.pop("python", None)
+    yield row("spread", size, log_bytes, measure(contenders, lambda: put_back(ours, kept), repeat))
+    shutil.rmtree(ours)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Time logmend recover beside Kafka's own loader.")
     parser.add_argument("--mib", type=int, default=512, help="size of the log of each case")
     parser.add_argument("--repeat", type=int, default=5, help="counted repetitions")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes of the batches of each case")
+    parser.add_argument("--python", action="store_true", help="time the Python kernel too, with -j 1, as recover")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE as well")
     parser.add_argument("--scratch", metavar="DIR", help="where to make the logs: needs twice their size")
     return parser.parse_args()
@@ -248,13 +301,13 @@ def main() -> None:
     oracle = Oracle(patience_seconds=600) if shutil.which("java") and shutil.which("mvn") else None
     about = f"{asked.mib} MiB a case, {asked.repeat} repetitions, {os.cpu_count()} processors, scanner {kernel_name()}"
     print(f"{about}, CRC-32C {crc_name()}, Kafka {KAFKA if oracle else 'not here: no Java or Maven'}")
-    columns = "".join(f" {name:36}" for name in ("  logmend: time, speed, spread, cpu", "  logmend -j 1", "  kafka"))
-    print(f"form    batch{columns} ratio  -j 1  load", flush=True)
+    names = ["logmend: time, speed, spread, cpu", "-j 1", "limit", *["Python, -j 1"] * asked.python, "kafka"]
+    print("form    batch" + "".join(f"   {name:34}" for name in names), flush=True)
     rows = []
     try:
-        for size in SIZES:
+        for size in map(int, asked.sizes.split(",")):
             with tempfile.TemporaryDirectory(dir=asked.scratch) as scratch:
-                for told in case(Path(scratch), size, asked.mib << 20, asked.repeat, oracle):
+                for told in case(Path(scratch), size, asked.mib << 20, asked.repeat, oracle, python=asked.python):
                     print(line(told), flush=True)
                     rows.append(told)
     finally:

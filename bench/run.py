@@ -22,7 +22,7 @@ from typing import Any, Final
 HERE: Final = Path(__file__).resolve().parent
 QUICK_MIB: Final = 256
 PROGRAMS: Final[dict[str, Callable[[int], dict[str, object]]]] = {
-    "bench_recover.py": lambda mib: {"mib": mib},
+    "bench_recover.py": lambda mib: {"mib": mib, "python": ""},
     "bench_verify.py": lambda mib: {"mib": max(mib // 4, 8)},
     "bench_shapes.py": lambda mib: {"mib": max(mib // 4, 8), "segments": 4096 if mib >= 1024 else 256},
     "bench_open.py": lambda mib: {"partitions": min(max(mib, 20), 1000)},
@@ -35,6 +35,8 @@ NO_REPEAT: Final = "bench_daemon.py"
 BESIDE_ITSELF: Final = ("bench_daemon.py", "bench_shapes.py")
 """Those that know no Kafka."""
 RECOVER_TARGETS: Final = {16384: 2.3, 1024: 10.0, 170: 30.0}
+PYTHON_TARGETS: Final = {16384: 1.7, 1024: 1.6, 170: 1.4}
+SHARES: Final = {16384: 0.85, 1024: 0.7, 170: 0.35}
 BAR: Final = 22
 
 
@@ -54,6 +56,20 @@ def figures(program: str, told: dict[str, Any]) -> Iterator[dict[str, Any]]:
             target = f">= {RECOVER_TARGETS[size]:g}" if (form, name) == ("recover", "logmend -j 1") else ""
             what = f"{name.replace('logmend', 'recover')}, {row['log_bytes'] >> 20} MiB as {form}, {size} B"
             yield {"what": what, "ours": row[name], "theirs": row.get("kafka"), "target": target}
+        if "python" in row:
+            what = f"recover -j 1, Python kernel, {row['log_bytes'] >> 20} MiB as {form}, {size} B"
+            target = f">= {PYTHON_TARGETS[size]:g}"
+            yield {"what": what, "ours": row["python"], "theirs": row["kafka"], "target": target}
+        if form == "recover":
+            what = f"limit / recover -j 1, {row['log_bytes'] >> 20} MiB as {form}, {size} B"
+            target = f">= {SHARES[size]:g}"
+            yield {
+                "what": what,
+                "ours": row["logmend -j 1"],
+                "theirs": row["limit"],
+                "target": target,
+                "is_kafka": False,
+            }
         what = f"recover / recover -j 1, {row['log_bytes'] >> 20} MiB as {form}, {size} B"
         yield {
             "what": what,
@@ -110,7 +126,7 @@ def command(program: str, asked: argparse.Namespace, result: Path) -> list[str]:
         words["scratch"] = asked.scratch
     if program == "bench_shapes.py":
         words["svg"] = str(Path(asked.out, "growth.svg"))
-    flags = [word for name, value in words.items() for word in (f"--{name}", str(value))]
+    flags = [word for name, value in words.items() for word in (f"--{name}", str(value)) if word]
     return [sys.executable, str(HERE / program), *flags]
 
 
