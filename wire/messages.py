@@ -17,7 +17,7 @@ from kio.index import load_request_schema
 from kio.serial import entity_writer
 
 from wire.building import Values, build
-from wire.fetch import write_fetch
+from wire.fetch import read_fetch, write_fetch
 from wire.produce import is_plain, read_produce, write_produce
 from wire.reading import MessageInvalid, Reader
 from wire.requests import request_reader
@@ -40,7 +40,7 @@ class Header(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request. `body`: kio's entity of that version, of Produce a `ProduceBody`; `trailing`: bytes behind it."""
+    """A request. `body`: kio's entity of that version, or a `ProduceBody` or `FetchBody`; `trailing` bytes."""
 
     api_key: int
     api_version: int
@@ -79,6 +79,8 @@ def decode(frame: memoryview, header: Header | None = None) -> Request:
 def _request_reader(api_key: int, version: int) -> tuple[Callable[[memoryview, int], tuple[Any, int]], bool]:
     if api_key == PRODUCE:
         return (lambda frame, position: read_produce(frame, position, version)), version >= 9
+    if api_key == FETCH:
+        return (lambda frame, position: read_fetch(frame, position, version)), version >= 12
     try:
         schema = load_request_schema(api_key, version)
     except RuntimeError as error:

@@ -103,6 +103,9 @@ class Reader:
     def skip_tags(self) -> None:
         """Pass over tagged fields, where there are any in this version."""
         if self._is_flexible:
+            if self.position < len(self._data) and not self._data[self.position]:  # as nearly always
+                self.position += 1
+                return
             for _, size in self.tags():
                 self.take(size)
 

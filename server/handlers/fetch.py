@@ -96,7 +96,7 @@ class _Fetch:
             topic = _Topic(asked.topic, ZERO_ID)
             name: str | None = asked.topic
         else:
-            topic_id = ZERO_ID if asked.topic_id is None else asked.topic_id.bytes
+            topic_id = asked.topic_id
             name = self._ids.name_of(topic_id)
             topic = _Topic(name or "", topic_id)
         for each in asked.partitions:

@@ -41,6 +41,8 @@ def test_every_request_that_is_served_is_read_as_it_was_written(key: int, versio
         assert (request.client_id, request.trailing) == ("tests", 0)
         if key == PRODUCE:
             check_produce(request.body, entity)
+        elif key == FETCH:
+            check_fetch_request(request.body, entity)
         else:
             assert request.body == entity
 
@@ -62,7 +64,28 @@ def test_unknown_tagged_fields_are_skipped_and_everything_is_read_as_kio_wrote_i
         if schema.__flexible__ and key != PRODUCE and not has_tagged:
             more = frame[:-1] + b"\x02\x63\x03abc\x64\x00"
             request = decode(memoryview(more))
-            assert (request.body, request.trailing) == (entity, 0)
+            assert request.trailing == 0
+            assert request.body == decode(memoryview(frame)).body
+
+
+def check_fetch_request(body: Any, entity: Any) -> None:
+    names = ("min_bytes", "max_bytes", "isolation_level", "session_id", "session_epoch")
+    session = {"session_id": 0, "session_epoch": -1}
+    assert [getattr(body, name) for name in names] == [getattr(entity, name, session.get(name)) for name in names]
+    assert body.max_wait == plain(entity.max_wait)
+    found = [(topic.topic or topic.topic_id, *each) for topic in body.topics for each in topic.partitions]
+    assert found == [
+        (
+            getattr(topic, "topic", None) or plain(getattr(topic, "topic_id", None)) or bytes(16),
+            each.partition,
+            each.fetch_offset,
+            each.partition_max_bytes,
+            getattr(each, "current_leader_epoch", -1),
+            getattr(each, "last_fetched_epoch", -1),
+        )
+        for topic in entity.topics
+        for each in topic.partitions
+    ]
 
 
 def check_produce(body: Any, entity: Any) -> None:
@@ -229,9 +252,13 @@ def test_damaged_requests_are_read_or_refused_and_nothing_else(key: int, version
 )
 def test_a_claim_of_elements_that_are_not_there_takes_no_memory_and_ends_in_a_refusal(count: bytes) -> None:
     with pytest.raises(MessageInvalid, match="elements"):
-        decode(memoryview(b"\0\x3d\0\0\0\0\0\7\xff\xff" + count))
+        decode(memoryview(b"\0\2\0\1\0\0\0\7\xff\xff" + bytes(4) + count))  # ListOffsets
+    produce = b"\0\0\0\x03\0\0\0\7\xff\xff" + b"\xff\xff\0\1\0\0\0\0"
     with pytest.raises(MessageInvalid, match="elements"):
-        decode(memoryview(b"\0\0\0\x03\0\0\0\7\xff\xff\xff\xff\0\1\0\0\0\0" + count))
+        decode(memoryview(produce + count))
+    fetch = b"\0\1\0\4\0\0\0\7\xff\xff" + bytes(17)
+    with pytest.raises(MessageInvalid, match="elements"):
+        decode(memoryview(fetch + count))
 
 
 def test_null_is_refused_where_the_schema_has_none() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from support.kio_messages import request_frame
 from support.managers import NOW, P0, A, FailingFs, batch
 from support.memory_fs import MemoryFs
 from support.serving import TestEngine, stored
@@ -25,6 +26,7 @@ from server.versions import ApiKey
 from server.views import Parts
 from storage.batch import split_batches
 from storage.units import TopicPartition
+from wire.messages import decode
 
 P1 = TopicPartition("orders", 1)
 WAIT = 60
@@ -32,7 +34,9 @@ INFO = ListenerInfo("host", 9092, 3, "cluster")
 
 
 def call(key: int, version: int, values: dict[str, Any]) -> Call:
-    return replace(call_of(key, version, **values), info=INFO)
+    made = call_of(key, version, **values)
+    request = decode(memoryview(request_frame(made.body)))  # as it comes from a client
+    return replace(made, request=request, body=request.body, info=INFO)
 
 
 class Reading:
