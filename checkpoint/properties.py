@@ -64,7 +64,11 @@ def _logical_lines(text: str) -> list[str]:
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(_escaped, text) if "\\" in text else text
+    if "\\" not in text:
+        return text
+    units = _ESCAPE.sub(_escaped, text)
+    # Java's characters are units of UTF-16: two escapes may be one character.
+    return units if units.isascii() else units.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _escaped(found: re.Match[str]) -> str:

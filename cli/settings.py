@@ -320,10 +320,21 @@ def parse_properties(data: bytes, path: str) -> dict[str, str]:
 
 def _resolved(name: str, path: str, properties: Properties) -> str:
     value = properties[name].strip()
+    where = f"server.properties {printable(path)}"
+    if not value.isascii() and _is_half_a_character(value):
+        raise ConfigInvalid(f"{where}: {name} is no text: an escape is half a character ({printable(value)})")
     if "${" in value:
-        where = f"server.properties {printable(path)}"
         raise ConfigInvalid(f"{where}: {name} takes its value from elsewhere ({printable(value)}); give it as a flag")
     return value
+
+
+def _is_half_a_character(text: str) -> bool:
+    """Tell whether no file can have it for a name: Java's text may hold half of a pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _broker_dirs(path: str, properties: Properties) -> tuple[str, object]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.properties import decode_properties
+from checkpoint.properties import decode_properties, encode_value
 from storage.errors import CheckpointCorrupt
 
 
@@ -37,6 +37,8 @@ from storage.errors import CheckpointCorrupt
         (b"\\\n", {"": ""}),
         (b"a=\\t\\n\\r\\f\\x\\\\", {"a": "\t\n\r\fx\\"}),
         (b"a=\\u00e4\\u263A", {"a": "ä☺"}),
+        (b"a=\\ud83d\\ude00", {"a": "\U0001f600"}),
+        (b"a=\\ud83d", {"a": "\ud83d"}),
         (b"a=\xe4", {"a": "ä"}),
         (b"# no continuation \\\na=1", {"a": "1"}),
     ],
@@ -58,6 +60,13 @@ def test_any_bytes_are_properties_or_a_typed_error(data: bytes) -> None:
     except CheckpointCorrupt:
         return
     assert len(found) <= data.count(b"\n") + data.count(b"\r") + 1
+
+
+@given(st.text(max_size=40))
+def test_every_value_is_read_back(text: str) -> None:
+    line = f"key={encode_value(text)}\nnext=1\n"
+    assert line.isascii()
+    assert decode_properties(line.encode()) == {"key": text, "next": "1"}
 
 
 def test_hostile_files_cost_linear_time() -> None:

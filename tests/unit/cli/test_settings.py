@@ -182,3 +182,12 @@ def test_a_missing_settings_file_is_wrong_usage(tmp_path: Path) -> None:
 def test_what_may_lose_data_is_no_setting() -> None:
     names = {key.name for key in settings.KEYS}
     assert names.isdisjoint({"accept_loss", "discard"})
+
+
+def test_log_dirs_with_half_a_character_are_refused_and_two_halves_are_one(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_bytes(b"log.dirs=/volumes/\\ud83d\\ude00\n")
+    assert load_settings({"server_properties": str(path)}, {}).log_dirs == ("/volumes/\U0001f600",)
+    path.write_bytes(b"log.dirs=/volumes/\\ud83d\n")
+    with pytest.raises(ConfigInvalid, match="half a character"):
+        load_settings({"server_properties": str(path)}, {})
