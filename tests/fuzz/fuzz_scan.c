@@ -109,6 +109,42 @@ fold_window(const uint8_t *window, size_t size, int64_t *block, size_t capacity)
     fold_free(&fold);
 }
 
+/* Return up to twenty records, sound but for two bytes at most. */
+static uint8_t *
+make_records(size_t *size)
+{
+    uint8_t made[20 * 40];
+    *size = 0;
+    for (size_t n = below(20); n > 0; n--) {
+        const uint8_t value = (uint8_t)below(20);
+        const uint8_t whole = (uint8_t)(2 * (6 + value)), time = (uint8_t)below(8), offset = (uint8_t)below(40);
+        const uint8_t head[] = {whole, 0, time, offset, 1, (uint8_t)(2 * value)};
+        memcpy(made + *size, head, sizeof head);
+        memset(made + *size + sizeof head, 0, value + 1);
+        *size += sizeof head + value + 1;
+    }
+    for (size_t n = below(3); n > 0 && *size > 0; n--)
+        made[below(*size)] = (uint8_t)next_random();
+    uint8_t *const payload = malloc(*size ? *size : 1);
+    memcpy(payload, made, *size);
+    return payload;
+}
+
+static void
+through_records(const uint8_t *payload, size_t size)
+{
+    const int64_t fault = check_records(payload, size, (int64_t)below(25) - 1);
+    require(fault >= -1 && fault <= (int64_t)size, "a fault lies within the payload");
+    require(walk_records(payload, size, (int64_t)below(200), (int64_t)below(3), (int64_t)next_random()).place <= size,
+            "a walk stays within the payload");
+    struct record record;
+    const int64_t since = below(2) ? 0 : (int64_t)next_random();
+    if (find_record(payload, size, (int64_t)below(200), since, since, (int64_t)below(30), &record))
+        require(record.key.data == NULL || (record.key.data >= payload && record.key.data <= payload + size),
+                "a key lies within the payload");
+    read_control(payload, size, below(2) ? (int64_t)below(1 << 16) : 0, (int64_t)below(3));
+}
+
 static void
 one_round(void)
 {
@@ -132,16 +168,11 @@ one_round(void)
         const size_t place = (size_t)found;
         require(scan_batches(window + place, size - place, block, 1, 0, lowest).count == 1, "a found batch is sound");
     }
-    const int64_t fault = check_records(window, size, (int64_t)below(6) - 1);
-    require(fault >= -1 && fault <= (int64_t)size, "a fault lies within the payload");
-    require(walk_records(window, size, (int64_t)below(200), (int64_t)below(3), (int64_t)next_random()).place <= size,
-            "a walk stays within the payload");
-    struct record record;
-    if (find_record(window, size, (int64_t)below(200), (int64_t)next_random(), (int64_t)next_random(), 0, &record))
-        require(record.key.data == NULL || (record.key.data >= window && record.key.data <= window + size),
-                "a key lies within the payload");
-    read_control(window, size, below(2) ? (int64_t)below(1 << 16) : 0, (int64_t)below(3));
     fold_window(window, size, block, capacity);
+    through_records(window, size);
+    uint8_t *const payload = make_records(&size);
+    through_records(payload, size);
+    free(payload);
     free(block);
     free(window);
 }
