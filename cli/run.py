@@ -76,12 +76,13 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         return read_service(flags, environment).config
 
     with _surroundings(read, flags, environment, state_dir, read_again) as around:
-        service = assemble(read.config, replace(around, listeners=_listeners(read.config, around.events)))
+        listeners = _listeners(read.config, around.events, _broker_properties(flags, environment))
+        service = assemble(read.config, replace(around, listeners=listeners))
         with _signals(service):
             return service.run()
 
 
-def _listeners(config: ServiceConfig, events: EventLog) -> list[Listener]:
+def _listeners(config: ServiceConfig, events: EventLog, properties: Mapping[str, str]) -> list[Listener]:
     """Return what serves Kafka clients; raises `ConfigInvalid`."""
     if not config.listener.listen:
         return []
@@ -92,7 +93,7 @@ def _listeners(config: ServiceConfig, events: EventLog) -> list[Listener]:
         from server.service_listener import listener_of  # noqa: PLC0415 (an extra: where it is missing the rest works)
     except ImportError as error:
         raise ConfigInvalid(f"listener: {error}: install logmend[serve]") from error
-    return [listener_of(config.listener, events, read_secret)]
+    return [listener_of(config.listener, events, read_secret, properties)]
 
 
 @contextlib.contextmanager
@@ -144,11 +145,15 @@ def _format(wanted: str, environment: Mapping[str, str]) -> str:
     return "console"
 
 
+def _broker_properties(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Mapping[str, str]:
+    path, document = own_file(flags, environment)
+    return broker_file(flags, environment, document, path)[1] or {}
+
+
 def _manager_options(read: Read, flags: Mapping[str, Any], environment: Mapping[str, str]) -> ManagerOptions:
     import random  # noqa: PLC0415
 
-    path, document = own_file(flags, environment)
-    _, properties = broker_file(flags, environment, document, path)
+    properties = _broker_properties(flags, environment)
     options = ManagerOptions(
         recovery=options_of(read.settings), jobs=read.settings.jobs, version=version(), draw_jitter=random.randrange
     )

@@ -150,6 +150,7 @@ def _listener_options(
     from server.listener import ListenerOptions  # noqa: PLC0415
     from server.net import ServerOptions  # noqa: PLC0415
     from server.sasl import SaslLogin, parse_users  # noqa: PLC0415
+    from server.telling import teller  # noqa: PLC0415
     from server.tls import server_context  # noqa: PLC0415
 
     advertised = None
@@ -162,15 +163,10 @@ def _listener_options(
         users = parse_users(read_secret(arguments.sasl_users), arguments.sasl_users)
         options = replace(options, make_login=lambda: SaslLogin(users))
     policy = FlushPolicy(arguments.flush or ("none" if arguments.read_only else "sync"))
-
-    def tell(kind: str, reason: str) -> None:
-        if kind == "fault":
-            events.tell("client_failed", reason=reason)
-        else:
-            events.tell("client_refused", kind=kind, reason=reason)
-
     groups = settings_of_broker(properties)
-    return ListenerOptions(options, FlushSettings(policy), groups, is_read_only=arguments.read_only, tell=tell)
+    return ListenerOptions(
+        options, FlushSettings(policy), groups=groups, is_read_only=arguments.read_only, tell=teller(events)
+    )
 
 
 def read_secret(path: str) -> str:

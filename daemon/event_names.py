@@ -56,6 +56,9 @@ EVENTS: Final[dict[str, EventKind]] = {
         "info", "the connection of a Kafka client was ended for what it sent, or did not", ("kind", "reason")
     ),
     "client_failed": EventKind("error", "a fault of logmend itself while it answered a Kafka client", ("reason",)),
+    "coordinator_failed": EventKind(
+        "error", "groups or transactions of a partition are not answered: its log is not understood", ("reason",)
+    ),
     "listener_started": EventKind("info", "Kafka clients are served", ("listen",)),
     "listener_stopped": EventKind("info", "Kafka clients are served no more", ("listen",)),
     "answer_failed": EventKind("error", "a fault of logmend itself while it answered over HTTP", ("path", "error")),

@@ -6,6 +6,7 @@ coordinators begin to read their topics at once; until they are done they answer
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -46,7 +47,7 @@ from server.producer_ids import ProducerIds
 from server.read_only import ReadOnlyStore
 from server.store import Store
 from server.txn.coordinator import Transactions
-from server.txn.world import TransactionSettings
+from server.txn.world import STATE_TOPIC, TransactionSettings
 from server.versions import ApiKey
 from server.views import Parts
 from storage.errors import CorruptData, LogmendError, printable
@@ -156,14 +157,15 @@ class KafkaListener:
     # ---- in the loop's thread
 
     def _assemble(self, engine: Engine, fs: Fs, info: ListenerInfo, timers: LoopTimers) -> Dispatcher:
-        options = self._options
+        options, report = self._options, self._options.tell
         kind = ReadOnlyStore if options.is_read_only else Store
         store = self._store = kind(
-            engine, timers.loop, timers.now_ms, options.flush, lambda error: options.tell("fault", f"store: {error!r}")
+            engine, timers.loop, timers.now_ms, options.flush, lambda error: report("fault", f"store: {error!r}")
         )
         store.start()
         parts = self.parts = Parts(store, info, timers)
         parts.groups = Groups(store, timers, options.groups)
+        parts.groups.report = report
         if options.is_read_only:
             parts.producer_ids = producer_ids.unstored(engine.run(producer_ids.highest_known))
         else:
@@ -183,7 +185,8 @@ class KafkaListener:
         self._look_at_lags(parts)
         dispatcher.ending.append(parts.groups.stop)
         if parts.transactions is not None:
-            parts.transactions.start()
+            loaded = parts.transactions.start()
+            loaded.add_done_callback(lambda _: _tell_of_faults(loaded, parts.transactions, report))
             dispatcher.ended.append(parts.transactions.stop)
         return dispatcher
 
@@ -200,6 +203,13 @@ class KafkaListener:
             self._lags = tuple(GroupLag(*name, records) for name, records in sorted(sums.most_common(_MOST_LAGS)))
         following = (number + 1) % max(count, 1)
         parts.timers.call_later(_LAGS_MS // max(count, 1), lambda: self._look_at_lags(parts, following, sums))
+
+
+def _tell_of_faults(
+    loaded: asyncio.Future[None], transactions: Transactions, report: Callable[[str, str], None]
+) -> None:
+    for number, reason in () if loaded.cancelled() else transactions.faults.items():
+        report("coordinator", f"{STATE_TOPIC}-{number}: {reason}")
 
 
 def _handlers(parts: Parts) -> dict[int, Handler]:

@@ -6,7 +6,7 @@ Where the address cannot be had, it says so and tries again. Source of the proto
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -15,11 +15,13 @@ from daemon.config_values import address_parts
 from daemon.owned import Engine
 from daemon.snapshot import Events, ListenerStatus
 from server.flushing import FlushPolicy, FlushSettings
+from server.groups.settings import settings_of_broker
 from server.handlers.topics import TopicOptions
 from server.limits import Limits
 from server.listener import KafkaListener, ListenerOptions
 from server.net import ServerOptions
 from server.sasl import SaslLogin, parse_users
+from server.telling import teller
 from server.tls import server_context
 from storage.errors import LogmendError
 
@@ -79,7 +81,9 @@ class ServiceListener:
             self._events.tell("listener_stopped", listen=listen)
 
 
-def listener_of(config: ListenerConfig, events: Events, read_secret: Callable[[str], str]) -> ServiceListener:
+def listener_of(
+    config: ListenerConfig, events: Events, read_secret: Callable[[str], str], properties: Mapping[str, str]
+) -> ServiceListener:
     """Return the listener that a configuration asks for. Raises `ConfigInvalid` for files that are no use."""
     host, port = address_parts(config.listen)
     limits = replace(
@@ -94,14 +98,12 @@ def listener_of(config: ListenerConfig, events: Events, read_secret: Callable[[s
     flush = FlushSettings(
         FlushPolicy(config.flush), round(config.flush_interval_seconds * 1000), config.flush_bytes, config.dirty_bytes
     )
-
-    def tell(kind: str, reason: str) -> None:
-        if kind == "fault":
-            events.tell("client_failed", reason=reason)
-        else:
-            events.tell("client_refused", kind=kind, reason=reason)
-
     options = ListenerOptions(
-        server, flush, topics=TopicOptions(config.partitions), auto_create=config.auto_create, tell=tell
+        server,
+        flush,
+        groups=settings_of_broker(properties),
+        topics=TopicOptions(config.partitions),
+        auto_create=config.auto_create,
+        tell=teller(events),
     )
     return ServiceListener(options, events)

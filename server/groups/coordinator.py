@@ -84,6 +84,8 @@ class Groups:
         self._store, self._timers = store, timers
         self.settings = settings or CoordinatorSettings()
         self.verify: Callable[[str, int, int, int], ErrorCode] | None = None
+        self.report: Callable[[str, str], None] = lambda _kind, _reason: None
+        """Told of partitions that cannot be read, with the kind `coordinator`."""
         self.shards: list[Shard] = []
         self.faults: dict[int, str] = {}
         """Why partitions could not be read, of those that could not."""
@@ -168,6 +170,8 @@ class Groups:
             shard.open(image)
 
     def _failed(self, shard: Shard, error: LogmendError) -> None:
+        if self.faults.get(shard.name.partition) != str(error):
+            self.report("coordinator", f"{shard.name}: {error}")
         self.faults[shard.name.partition] = str(error)
         shard.fault = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not isinstance(error, CorruptData):  # damage is still there in ten seconds

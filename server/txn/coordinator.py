@@ -12,7 +12,7 @@ Source: Apache Kafka 4.3.0, TransactionCoordinator, TransactionStateManager.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from server.clock import Handle, Timers
@@ -270,6 +270,11 @@ class Transactions:
     def all(self) -> Iterable[Transaction]:
         """Return the ids that are known."""
         return iter(self._shards)
+
+    @property
+    def faults(self) -> Mapping[int, str]:
+        """Which partitions of the state are not answered for, and why."""
+        return self._shards.faults
 
     def status(self) -> dict[str, object]:
         """Return what there is to show: counts, and which partitions are not answered for, with the reason."""

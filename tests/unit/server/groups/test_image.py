@@ -86,8 +86,14 @@ def test_a_record_that_cannot_be_read_keeps_its_partition_from_being_answered_an
         await one.commit(1)
         nonsense = Record(0, NOW, key=encode_key(OffsetKey("g", "orders", 1)), value=b"\0\7")
         await one.store.append(home("g"), encode_batch([nonsense]), origin=Origin.COORDINATOR)
-        await one.restart()
+        one.groups.stop()
+        one.groups, told = Groups(one.store, one.timers, QUICK), list[tuple[str, str]]()
+        one.groups.report = lambda kind, reason: told.append((kind, reason))
+        one.groups.start()
+        await one.groups.loaded()
         assert await one.fetched() == (-1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        assert [kind for kind, _ in told] == ["coordinator"]
+        assert told[0][1].startswith(str(home("g")))
         assert "version 7" in one.groups.faults[home("g").partition]
 
     run_served(test)
