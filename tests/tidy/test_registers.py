@@ -72,7 +72,7 @@ def test_names_of_metrics_say_their_unit_and_kind() -> None:
     for name, kind in METRICS.items():
         assert name.endswith("_total") == (kind.type == "counter"), name
         assert kind.meaning.endswith("."), name
-        assert not kind.labels or kind.labels[0] in ("dir", "version", "kind", "event"), name
+        assert not kind.labels or kind.labels[0] in ("dir", "listen", "group", "version", "kind", "event"), name
 
 
 def used(text: str) -> set[str]:
