@@ -197,7 +197,7 @@ class Script:
             epoch += rng.choice([-1, 1])
         draw = rng.random()
         if rng.random() < 0.04 and not 0.3 <= draw < 0.6:
-            # Batches under another's id: a broker may have a newer epoch of that producer in the log and say that first.
+            # Not batches under another's id: a broker may say first that the log has a newer epoch of that producer.
             tid = "t0" if tid == "t1" else rng.choice(["t1", "gone"])
         who = (tid, rng.randint(0, 3), number, epoch)
         if draw < 0.3:
@@ -221,7 +221,7 @@ class Script:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def broker(kafka_kit: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     cluster = Cluster(tmp_path_factory.mktemp("broker"))
     one = cluster[0]
     one.configure()
