@@ -6,15 +6,19 @@ often the listener is killed under load.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import socket
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clients.conftest import HERE, lacking
+from clients.running import ClientMissing, made
 from clients.targets import AGAINST_KAFKA, Listener
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -25,13 +29,14 @@ pytestmark = [pytest.mark.write, pytest.mark.skipif(AGAINST_KAFKA, reason="of ou
 CUT_RECORDS = int(os.environ.get("LOGMEND_CUT_RECORDS", "20000"))
 KILL_ROUNDS = int(os.environ.get("LOGMEND_KILL_ROUNDS", "3"))
 PATIENCE = 120
+READER = HERE / "drivers" / "tail_reader.py"
 QUIET: dict[str, Any] = {"log_level": 0, "reconnect.backoff.ms": 1, "reconnect.backoff.max.ms": 50}
 
 
 def create(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    for made in admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
-        made.result(PATIENCE)
+    for done in admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
+        done.result(PATIENCE)
 
 
 def records(bootstrap: str, topic: str, partitions: int = 1) -> dict[tuple[int, int], bytes]:
@@ -165,7 +170,28 @@ def test_a_consumer_notices_that_the_tail_it_has_read_was_written_anew(tmp_path:
         with pytest.raises(KafkaException) as told:
             read_on(consumer)
         assert told.value.args[0].code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
-    consumer.close()
+        consumer.close()
+
+
+def test_the_same_goes_for_kafka_python(tmp_path: Path) -> None:
+    try:
+        python = made("kafka-python-3.0.12")
+    except ClientMissing as missing:
+        lacking(str(missing))
+        raise
+    log_dir, port = new_directory(tmp_path), free_port()
+    listener = Listener(log_dir, tmp_path / "l", "--flush", "none", "--listen", f"127.0.0.1:{port}")
+    listener.start()
+    create(listener.bootstrap, "orders")
+    send(listener.bootstrap, "old", 100)
+    with subprocess.Popen([python, READER, listener.bootstrap], stdout=subprocess.PIPE) as reader:
+        assert reader.stdout is not None
+        assert [json.loads(reader.stdout.readline()) for _ in range(100)] == [[n, f"old {n}"] for n in range(100)]
+        listener.kill()
+        lose_tail(log_dir / "orders-0", kept=80)
+        with listener:
+            send(listener.bootstrap, "new", 40)
+            assert json.loads(reader.stdout.readline()) in ("LogTruncationError", "NoOffsetForPartitionError")
 
 
 def send(bootstrap: str, word: str, count: int) -> None:
