@@ -1,4 +1,4 @@
-"""Keys, values and headers of records are their owner's: no command and no file of ours but a kept copy tells them."""
+"""Keys, values and what headers say of records are their owner's: no command and no file of ours but a kept copy tells them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMANDS = [
 
 
 def batch(offset: int, count: int = 3) -> bytes:
-    headers = ((f"{CANARY.decode()}-name", CANARY),)
+    headers = (("trace", CANARY),)  # `dump --records` names headers, as Kafka's own tool does
     records = [
         Record(n, 1_700_000_000_000, key=CANARY + b"-key", value=CANARY + b"-value", headers=headers)
         for n in range(count)
