@@ -29,5 +29,7 @@ class Limits:
     """From the beginning of a connection to the end of TLS handshake and authentication."""
     frame_ms: int = 60_000
     """For a frame that has begun, without a byte of it coming."""
+    sweep_ms: int = 1_000
+    """How often it is looked whose time is over."""
     stop_ms: int = 5_000
     """For what was begun to be finished when the listener stops."""

@@ -32,7 +32,6 @@ MakeDispatcher = Callable[[ListenerInfo, LoopTimers], Dispatcher]
 Transport = PlainTransport | TlsTransport
 _SHARED_BYTES: Final = 256 << 10
 _BACKLOG: Final = 128
-_SWEEP_SECONDS: Final = 1.0
 _STARTING_SECONDS: Final = 60.0
 
 
@@ -140,8 +139,7 @@ class WireServer:
             await self._over
             sweeping.cancel()
         finally:
-            loop.remove_reader(listening)
-            listening.close()
+            self._close_listening()
 
     def _accept(self) -> None:
         assert self._listening is not None, "it was bound"
@@ -166,10 +164,13 @@ class WireServer:
 
     def _pause_accepting(self) -> None:
         """Let connections wait in the kernel until files are free again."""
-        listening, loop = self._listening, self.loop
-        assert listening is not None, "it was bound"
-        loop.remove_reader(listening)
-        loop.call_later(1.0, lambda: None if self._is_stopping else loop.add_reader(listening, self._accept))
+        assert self._listening is not None, "it was bound"
+        self.loop.remove_reader(self._listening)
+        self.loop.call_later(1.0, self._go_on_accepting)
+
+    def _go_on_accepting(self) -> None:
+        if self._listening is not None:
+            self.loop.add_reader(self._listening, self._accept)
 
     def _converse(self, made: socket.socket, peer: str) -> None:
         limits = self._options.limits
@@ -220,7 +221,7 @@ class WireServer:
         """Close what has been idle for too long."""
         limits = self._options.limits
         while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
+            await asyncio.sleep(limits.sweep_ms / 1000)
             now = self.loop.time()
             for each in tuple(self._transports):
                 if each.conversation is None:  # the handshake has a limit of its own
@@ -238,12 +239,17 @@ class WireServer:
         self.tally.closed[kind] += 1
         transport.close(kind)
 
+    def _close_listening(self) -> None:
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            self.loop.remove_reader(listening)
+            listening.close()
+
     def _begin_stop(self) -> None:
         if self._is_stopping:
             return
         self._is_stopping = True
-        assert self._listening is not None, "it was bound"
-        self.loop.remove_reader(self._listening)
+        self._close_listening()  # at once: nobody shall wait for an answer that does not come
         self.loop.create_task(self._finish())
 
     async def _finish(self) -> None:
