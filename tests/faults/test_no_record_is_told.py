@@ -1,4 +1,4 @@
-"""Keys, values and what headers say of records are their owner's: no command and no file of ours but a kept copy tells them."""
+"""Keys, values and headers of records are their owner's: no command and no file of ours but a kept copy tells them."""
 
 from __future__ import annotations
 
