@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from storage.errors import ExitStatus, LogmendError
+
+
+_NUMBERS: Final = {size: struct.Struct(">" + letter) for size, letter in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))}
 
 
 class MessageInvalid(LogmendError):
@@ -49,8 +52,13 @@ class Reader:
         return layout.unpack_from(self._data, start)
 
     def number(self, size: int) -> int:
-        """Return a signed number of `size` bytes."""
-        return int.from_bytes(self.take(size), "big", signed=True)
+        """Return a signed number of `size` bytes: 1, 2, 4 or 8."""
+        start = self.position
+        if start + size > len(self._data):
+            raise MessageInvalid(f"{size} bytes wanted at {start}, {self.left} are left")
+        self.position = start + size
+        number: int = _NUMBERS[size].unpack_from(self._data, start)[0]
+        return number
 
     def varint(self) -> int:
         """Return an unsigned number of one to five bytes."""
