@@ -21,7 +21,7 @@ from server.handlers import offsets as offset_handlers
 from server.store import Store
 from server.versions import ApiKey
 from server.views import Parts
-from storage.batch import split_batches
+from storage.batch import CONTROL_BIT, parse_header, split_batches
 from storage.control import ControlType, EndTxnMarker, encode_control_batch
 from storage.producers import Origin
 from storage.record import records_of
@@ -58,7 +58,7 @@ class Served:
         for number in range(50):
             for piece in self.store.batches(TopicPartition(OFFSETS_TOPIC, number)):
                 for batch in split_batches(piece):
-                    for record in records_of(batch):
+                    for record in () if parse_header(batch).attributes & CONTROL_BIT else records_of(batch):
                         key = decode_key(record.key)
                         if key.group == group:
                             found.append((key, _decoded(key, record.value)))

@@ -98,6 +98,17 @@ def test_who_is_in_the_group_commits_in_its_generation_alone() -> None:
     run_served(test)
 
 
+def test_whoever_commits_is_there() -> None:
+    async def test(one: Served) -> None:
+        joined = await one.member()
+        mine = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
+        for number in range(3):
+            one.timers.pass_ms(9_000)
+            assert await one.commit(number, **mine) == 0
+
+    run_served(test)
+
+
 def test_a_member_of_a_group_that_is_not_there_is_told_so() -> None:
     async def test(one: Served) -> None:
         asked = {"member_id": "x", "generation_id_or_member_epoch": 1}

@@ -7,11 +7,13 @@ import threading
 from typing import Any
 
 import pytest
-from support.coordinating import QUICK, Served, end_transaction, home, run_served
+from support.coordinating import QUICK, Served, end_transaction, home, run, run_served
 from support.group_world import NOW, FakeTimers
+from support.managers import SMALL
+from support.serving import stored
 
 from server.errors import ErrorCode
-from server.groups.coordinator import Groups
+from server.groups.coordinator import OFFSETS_TOPIC, Groups
 from server.groups.image import Image, read_image
 from server.groups.records import OffsetKey, OffsetValue, encode_key
 from server.groups.settings import CoordinatorSettings, settings_of_broker
@@ -21,6 +23,8 @@ from storage.control import ControlType
 from storage.errors import BatchCorrupt, ConfigInvalid
 from storage.producers import Origin
 from storage.record import Record, encode_batch
+
+WEEK = 7 * 24 * 60 * 60 * 1000
 
 # ---- reading the log
 
@@ -122,6 +126,34 @@ def test_the_log_is_read_batch_by_batch_with_compacted_and_aborted_ones() -> Non
         assert value.offset == 199
 
     run_served(test)
+
+
+def test_what_compaction_leaves_says_the_same() -> None:
+    async def test() -> None:
+        settings = {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "0"}
+        async with stored() as (store, engine):
+            await store.run(lambda manager: manager.topics.create(OFFSETS_TOPIC, 50, settings, NOW))
+            one = Served(store, engine, QUICK)
+            one.groups.start()
+            await one.groups.loaded()
+            for number in range(30):
+                await one.commit(number)
+                await one.commit_in_transaction(100 + number, producer=number)
+                kind = ControlType.COMMIT if number % 3 else ControlType.ABORT
+                await end_transaction(one, number, kind)
+                one.groups.end_transaction(home("g").partition, number, 0, committed=bool(number % 3))
+            await one.commit_in_transaction(500, producer=99)
+            told = await one.fetched(), await one.fetched(stable=True), await one.listed()
+            assert told[:2] == ((129, 0), (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            before = len(one.written("g"))
+            for passed in (0, 1, 2):
+                assert await store.run(lambda manager, at=NOW + passed * WEEK: manager.compact(at)) == []
+            assert len(one.written("g")) < before / 2
+            await one.restart()
+            assert (await one.fetched(), await one.fetched(stable=True), await one.listed()) == told
+            one.groups.stop()
+
+    run(test)
 
 
 # ---- reading only
