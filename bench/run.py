@@ -28,6 +28,7 @@ PROGRAMS: Final[dict[str, Callable[[int], dict[str, object]]]] = {
     "bench_open.py": lambda mib: {"partitions": min(max(mib, 20), 1000)},
     "bench_audit.py": lambda mib: {"mib": mib, "segments": min(mib * 100, 100_000)},
     "bench_engine.py": lambda mib: {"mib": max(mib // 2, 16)},
+    "bench_listener.py": lambda mib: {"mib": max(mib // 4, 8)},
     "bench_daemon.py": lambda mib: {"rounds": 3, "seconds": 8, "partitions": min(mib * 4, 10_000), "idle-seconds": 20},
 }
 """Each program, and what makes it of a size. Those that know no repetitions have rounds."""
