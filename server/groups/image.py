@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from daemon.owned import NotServing
 from server.groups.offsets import Offsets
 from server.groups.records import GroupKey, GroupValue, NewerKey, OffsetKey, Protocol, decode_group, decode_key
 from server.groups.records import decode_offset as decode_value
@@ -20,6 +21,7 @@ from storage.record import Record, records_of
 from storage.units import Offset
 
 _PIECE: Final = 1 << 20
+_ATTEMPTS: Final = 100
 
 
 @dataclass(slots=True)
@@ -88,7 +90,7 @@ class Image:
 def read_image(log: ReadableLog) -> Image:
     """Return what a log says up to its high watermark; for a thread that may wait.
 
-    Raises `BatchCorrupt`, `UnsupportedFormat` and `ReadFault`.
+    Raises `BatchCorrupt`, `UnsupportedFormat`, `ReadFault`, and `NotServing` for a log that is closed.
     """
     image = Image(next_offset=log.log_start)
     read_on(log, image)
@@ -102,11 +104,10 @@ def read_on(log: ReadableLog, image: Image) -> None:
 
 
 def batches(log: ReadableLog, start: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield the batches of a log from `start` up to its high watermark; raises `ReadFault`."""
+    """Yield the batches of a log from `start` up to its high watermark; raises `ReadFault` and `NotServing`."""
     position = start
     while position < log.high_watermark:
-        data = log.read(Offset(position), _PIECE, isolation=Isolation.HIGH_WATERMARK).load()
-        before = position
+        data, before = _load(log, position), position
         while (header := _whole(data)) is not None:
             if header.last_offset >= position:
                 yield header, data[: header.size]
@@ -114,6 +115,15 @@ def batches(log: ReadableLog, start: int) -> Iterator[tuple[BatchHeader, memoryv
             data = data[header.size :]
         if position == before:
             return
+
+
+def _load(log: ReadableLog, position: int) -> memoryview:
+    for _ in range(_ATTEMPTS):
+        try:
+            return log.read(Offset(position), _PIECE, isolation=Isolation.HIGH_WATERMARK).load()
+        except ValueError:  # the file was closed since: compaction has put another one in its place
+            continue
+    raise NotServing("the log is being closed")
 
 
 def _whole(data: memoryview) -> BatchHeader | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from support.group_world import NOW, FakeTimers
 from support.managers import SMALL
 from support.serving import stored
 
+from daemon.owned import NotServing
 from server.errors import ErrorCode
 from server.groups.coordinator import OFFSETS_TOPIC, Groups
 from server.groups.image import Image, read_image
@@ -154,6 +156,35 @@ def test_what_compaction_leaves_says_the_same() -> None:
             one.groups.stop()
 
     run(test)
+
+
+class Closing:
+    """A log of which the file is closed `times` times when it is read."""
+
+    def __init__(self, log: Any, times: int) -> None:
+        self.log, self.left = log, times
+        self.log_start, self.high_watermark = log.log_start, log.high_watermark
+
+    def read(self, *arguments: Any, **more: Any) -> Any:
+        found = self.log.read(*arguments, **more)
+        self.left -= 1
+        return replace(found, file=Closed()) if self.left >= 0 else found
+
+
+class Closed:
+    def read_into(self, position: int, target: memoryview) -> int:
+        raise ValueError("seek of closed file")
+
+
+def test_a_file_that_compaction_takes_away_is_looked_for_again() -> None:
+    async def test(one: Served) -> None:
+        await one.commit(1)
+        log = one.store.log(home("g"))
+        assert read_image(Closing(log, 3)).next_offset == 1  # type: ignore[arg-type]
+        with pytest.raises(NotServing):
+            read_image(Closing(log, 1_000))  # type: ignore[arg-type]
+
+    run_served(test)
 
 
 # ---- reading only
