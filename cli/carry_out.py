@@ -210,6 +210,7 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping, l
         now_ms = time.time_ns() // 1_000_000 + later_ms
         orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
         done = execute(fs, plan, made.content_of, orders, work.reporter, threads=_APPLY_THREADS)
+        work.synced.setdefault(order.target, set()).update(done.synced)
     except LogmendError as error:
         return failure(path, error, plan)
     except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)
@@ -256,7 +257,8 @@ def _handed_over(fs: Fs, work: Work, order: Order, outcome: Outcome, keeping: Ke
     orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
     try:
         marker = order.options.clean_marker
-        handed = hand_over(fs, plan, orders, work.reporter, marker=marker, threads=_APPLY_THREADS)
+        synced = work.synced.get(order.target, set())
+        handed = hand_over(fs, plan, orders, work.reporter, marker=marker, threads=_APPLY_THREADS, synced=synced)
     except (NoRoom, DiskFull) as error:
         return replace(
             outcome, hint=f"make room: the recovery points stay as they were, and all of it is clean: {error}"

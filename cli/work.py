@@ -82,6 +82,8 @@ class Work:
     memories: dict[Target, Memory] = field(default_factory=dict)
     """What the first look at a log directory has seen, for the second."""
     list_ahead: int = 1
+    synced: dict[Target, set[PurePath]] = field(default_factory=dict)
+    """Files that carrying out a plan has made durable."""
 
     def plan(self, target: Target, options: PlanOptions) -> Planned:
         """Plan a log directory, or one partition's directory alone."""

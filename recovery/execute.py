@@ -78,6 +78,8 @@ class Executed:
     actions: int = 0
     kept_bytes: int = 0
     manifests: list[PurePath] = field(default_factory=list)
+    synced: set[PurePath] = field(default_factory=set)
+    """Files that are durable as they are now, by their names."""
 
 
 Healed = Callable[[PurePath, int], Iterable[bytes]]
@@ -135,6 +137,7 @@ def execute(
         done.actions += part.actions
         done.kept_bytes += part.kept_bytes
         done.manifests += part.manifests
+        done.synced |= part.synced
     root.change(plan.after)
     return done
 
@@ -423,6 +426,7 @@ class _Directory:
         # The time of the last write is data to Kafka: retention of old formats goes by it.
         self._fs.set_mtime(action.path, stat.mtime_ns)
         self._fs.sync_file(action.path)
+        self._done.synced.add(action.path)
 
     def _cut_copy(self, action: TruncateTo, stat: FileStat) -> None:
         """Cut a file that has another name somewhere, maybe in a backup made of hard links: that one stays whole."""
@@ -455,6 +459,7 @@ class _Directory:
             sync_all(files)
         for path in renamed:
             self._fs.rename(temporary_name(path), path)
+        self._done.synced.update(action.path for action in actions)
 
     def _create_beside(self, action: ReplaceFile) -> WriteFile:
         self._drop(temporary_name(action.path))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
@@ -63,11 +64,19 @@ class HandedOver:
 
 
 def hand_over(
-    fs: Fs, plan: LogDirPlan, orders: Orders, reporter: Applying, *, marker: bool = False, threads: int = 1
+    fs: Fs,
+    plan: LogDirPlan,
+    orders: Orders,
+    reporter: Applying,
+    *,
+    marker: bool = False,
+    threads: int = 1,
+    synced: AbstractSet[PurePath] = frozenset(),
 ) -> HandedOver:
     """Make durable what was verified, then let the recovery points rise; with `marker` leave one, last of all.
 
-    `plan` is what a look at the directory found, and must be empty; the caller holds the lock. The checkpoint of before
+    `plan` is what a look at the directory found, and must be empty; the caller holds the lock. What is among `synced`
+    is durable: written, synced and not touched since, while the lock was held. The checkpoint of before
     is kept like everything else that is replaced. Raises `WriteFault`, `NoRoom` and `PlanStale` as `execute` does;
     the points are then as they were. A marker that cannot be left is no error: `refused` says why.
     """
@@ -78,7 +87,7 @@ def hand_over(
     if known is None and plan.is_held:
         # New points would say of what is held that none of it was flushed; it would be cut as a torn tail next time.
         rising = {}
-    synced = _make_durable(fs, plan, rising, threads)
+    made_durable = _make_durable(fs, plan, rising, synced, threads)
     entries = dict(known or {})
     rises = []
     for name, partition in rising.items():
@@ -93,7 +102,7 @@ def hand_over(
     left = is_marked or (marker and not refused)
     if left and not is_marked:
         replace_atomically(fs, plan.log_dir / MARKER, encode_clean_shutdown(_NO_EPOCH), fs.stat(path))
-    return HandedOver(tuple(rises), synced, 0 if left else active_bytes(fs, plan), left, refused)
+    return HandedOver(tuple(rises), made_durable, 0 if left else active_bytes(fs, plan), left, refused)
 
 
 def _known_points(fs: ReadFs, path: PurePath) -> dict[TopicPartition, Offset] | None:
@@ -114,11 +123,14 @@ def _replace_checkpoint(fs: Fs, plan: LogDirPlan, data: bytes, orders: Orders, r
 # ---- durable
 
 
-def _make_durable(fs: Fs, plan: LogDirPlan, rising: dict[TopicPartition, RecoveryPlan], threads: int) -> int:
+def _make_durable(
+    fs: Fs, plan: LogDirPlan, rising: dict[TopicPartition, RecoveryPlan], synced: AbstractSet[PurePath], threads: int
+) -> int:
     """Sync every file that may hold bytes from the recovery point on, and the directories; return how many files."""
     if not rising:
         return 0
-    files = [partition.directory / name for partition in rising.values() for name in _unflushed(partition)]
+    unflushed = (partition.directory / name for partition in rising.values() for name in _unflushed(partition))
+    files = [path for path in unflushed if path not in synced]
     directories = [partition.directory for partition in rising.values()]
     if threads > 1 and len(files) > _FEW:
         run_all(fs.sync_file, files, threads, "sync")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 import pytest
 from support.damages import KINDS
 from support.log_dirs import OPTIONS, SOUND, TOP, damaged, on_disk, recover
@@ -49,3 +51,21 @@ def test_what_a_look_has_seen_is_no_part_of_the_plan() -> None:
     _, plan = handed_over(1)
     assert any(partition.seen is not None for partition in plan.partitions)
     assert "seen" not in to_plain(plan)["partitions"][0]
+
+
+def test_what_carrying_out_the_plan_has_synced_is_not_synced_again_and_all_else_is() -> None:
+    everything, _ = synced_by_hand_over(skipped=False)
+    rest, done = synced_by_hand_over(skipped=True)
+    assert everything & done
+    assert rest == everything - done
+
+
+def synced_by_hand_over(*, skipped: bool) -> tuple[set[PurePath], set[PurePath]]:
+    """Return the files of the partition that a hand-over syncs, and those that carrying out the plan has synced."""
+    disk = on_disk(damaged(KINDS["torn_tail"], files=SOUND))
+    done = recover(disk).synced
+    plan = plan_log_dir(disk, TOP, OPTIONS).plan
+    fs = TracingFs(disk, looks=True)
+    synced = done if skipped else set[PurePath]()
+    hand_over(fs, plan, Orders(plan.plan_id, 2, "test"), SilentReporter(), synced=synced)
+    return {call.path for call in fs.calls if call.method == "sync_file" and call.path.parent == PARTITION}, done
