@@ -2,9 +2,10 @@
 # Makes sure of the programs that `make` needs beyond Debian's python3; installs what is missing where that is allowed
 # (root on Debian or Ubuntu), else says what to install.
 # usage: tools.sh venv                 python3 can make virtual environments; called by every target
-#        tools.sh test                 a C compiler with Python's headers, JDK 17 and Maven, strace and mkfs.xfs, Chromium and
-#                                      promtool: without them the tests of the C kernel, of real Kafka, of real faults,
-#                                      of the page and of the alerts are skipped; all but the first fail where CI is set
+#        tools.sh test                 a C compiler with Python's headers, JDK 17 and Maven, strace and mkfs.xfs, Chromium,
+#                                      promtool, kcat, node and npm: without them the tests of the C kernel, of real Kafka,
+#                                      of real faults, of the page, of the alerts and of those clients are skipped; all but
+#                                      the first fail where CI is set
 set -euo pipefail
 python=${PYTHON:-python3}
 
@@ -50,12 +51,15 @@ case ${1:-} in
     has mkfs.xfs || packages+=(xfsprogs)
     has chromium || has chromium-browser || has google-chrome || packages+=(chromium)
     has promtool || packages+=(prometheus)
+    has kcat || packages+=(kcat)
+    has node || packages+=(nodejs)
+    has npm || packages+=(npm)
     if [ ${#packages[@]} -gt 0 ] && ! install "${packages[@]}"; then
       echo "going on without them" >&2
     fi
     ;;
   *)
-    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

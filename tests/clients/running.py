@@ -25,7 +25,7 @@ ANSWER_SECONDS: Final = 200.0
 """More than any client waits before it gives up by itself: then it can still say why."""
 
 IDEMPOTENT, TRANSACTIONS, ISOLATION = "idempotent", "transactions", "isolation"
-MAX_TIMESTAMP, DELETE_RECORDS, ALTER = "max timestamp", "delete records", "alter"
+MAX_TIMESTAMP, DELETE_RECORDS = "max timestamp", "delete records"
 DELETE_GROUP, DELETE_OFFSET, SET_OFFSET, CLUSTER = "delete group", "delete offset", "set offset", "cluster"
 ASSIGN = "assign"
 
@@ -49,9 +49,9 @@ CLIENTS: Final = {
     "confluent": Client("", "confluent.py", ("range", "roundrobin", "cooperative-sticky"), frozenset({DELETE_OFFSET})),
     "kafka-python-2": Client(
         "kafka-python-2.0.2", "kafka_python.py", ("range", "roundrobin"),
-        # It has AlterConfigs, which the listener does not offer, and asks for a cluster by a Metadata that names none.
-        frozenset({IDEMPOTENT, TRANSACTIONS, ISOLATION, MAX_TIMESTAMP, DELETE_RECORDS, ALTER, DELETE_OFFSET,
-                   SET_OFFSET, CLUSTER}),
+        # It asks for a cluster by a Metadata that names none.
+        frozenset({IDEMPOTENT, TRANSACTIONS, ISOLATION, MAX_TIMESTAMP, DELETE_RECORDS, DELETE_OFFSET, SET_OFFSET,
+                   CLUSTER}),
     ),
     "kafka-python-3": Client(
         "kafka-python-3.0.12", "kafka_python.py", ("range", "roundrobin", "sticky", "cooperative-sticky"),
@@ -59,12 +59,12 @@ CLIENTS: Final = {
     ),
     "aiokafka": Client(
         "aiokafka-0.14.0", "aio_kafka.py", ("range", "roundrobin", "sticky"),
-        frozenset({MAX_TIMESTAMP, ALTER, DELETE_GROUP, DELETE_OFFSET, SET_OFFSET}),
+        frozenset({MAX_TIMESTAMP, DELETE_GROUP, DELETE_OFFSET, SET_OFFSET}),
     ),
     "kafkajs": Client(
         "kafkajs-2.2.4", "kafkajs.js", ("roundrobin",),
-        # It reads by group only, and alters by AlterConfigs, which the listener does not offer.
-        frozenset({ASSIGN, MAX_TIMESTAMP, ALTER, DELETE_OFFSET}), ("node", "npm"),
+        # It reads by group only.
+        frozenset({ASSIGN, MAX_TIMESTAMP, DELETE_OFFSET}), ("node", "npm"),
         # The lz4 packages of npm need a compiler, or write frames that Kafka itself refuses (lz4js).
         ("none", "gzip", "snappy", "zstd"),
     ),

@@ -139,6 +139,12 @@ class Driver(Grouping):
         _refuse(code, message)
         return {entry[0]: entry[1] for entry in entries}
 
+    def alter(self, topic: str, name: str, to: str) -> None:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs={name: to})
+        (answer,) = self._with_admin(lambda admin: admin.alter_configs([resource]))
+        for code, message, *_ in answer.resources:
+            _refuse(code, message)
+
     def delete_records(self, topic: str, partition: int, before: int) -> int:
         place = TopicPartition(topic, partition)
         return int(self._with_admin(lambda admin: admin.delete_records({place: RecordsToDelete(before)}))[place])
