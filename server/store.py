@@ -24,6 +24,7 @@ from daemon.owned import Engine, NotServing
 from daemon.refusals import TopicExists
 from daemon.topics import Topic
 from server.flushing import Flusher, FlushPolicy, FlushSettings
+from server.loading import load
 from server.views import LogDirView, TopicView
 from storage.batch import HEADER_V2, parse_header
 from storage.config import PRODUCER
@@ -404,7 +405,7 @@ class Store:
         end = log.high_watermark
         offset = max(Offset(start), log.log_start)
         while offset < end:
-            data = log.read(offset, PIECE, isolation=Isolation.HIGH_WATERMARK).load()
+            data = load(log, offset, PIECE)
             size, offset = _whole(data, offset)
             if not size:
                 return

@@ -9,19 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from daemon.owned import NotServing
 from server.groups.offsets import Offsets
 from server.groups.records import GroupKey, GroupValue, NewerKey, OffsetKey, Protocol, decode_group, decode_key
 from server.groups.records import decode_offset as decode_value
+from server.loading import load
 from storage.batch import CONTROL_BIT, LOG_OVERHEAD, TRANSACTIONAL_BIT, BatchHeader, parse_header
 from storage.control import ControlType, EndTxnMarker, decode_control
-from storage.log_types import Isolation
 from storage.readable_log import ReadableLog
 from storage.record import Record, records_of
-from storage.units import Offset
 
 _PIECE: Final = 1 << 20
-_ATTEMPTS: Final = 100
 
 
 @dataclass(slots=True)
@@ -107,7 +104,7 @@ def batches(log: ReadableLog, start: int) -> Iterator[tuple[BatchHeader, memoryv
     """Yield the batches of a log from `start` up to its high watermark; raises `ReadFault` and `NotServing`."""
     position = start
     while position < log.high_watermark:
-        data, before = _load(log, position), position
+        data, before = load(log, position, _PIECE), position
         while (header := _whole(data)) is not None:
             if header.last_offset >= position:
                 yield header, data[: header.size]
@@ -115,15 +112,6 @@ def batches(log: ReadableLog, start: int) -> Iterator[tuple[BatchHeader, memoryv
             data = data[header.size :]
         if position == before:
             return
-
-
-def _load(log: ReadableLog, position: int) -> memoryview:
-    for _ in range(_ATTEMPTS):
-        try:
-            return log.read(Offset(position), _PIECE, isolation=Isolation.HIGH_WATERMARK).load()
-        except ValueError:  # the file was closed since: compaction has put another one in its place
-            continue
-    raise NotServing("the log is being closed")
 
 
 def _whole(data: memoryview) -> BatchHeader | None:
