@@ -8,6 +8,7 @@ not; ours is of version 1.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -67,6 +68,15 @@ def read(bootstrap: str, topic: str = "orders") -> list[str]:
     return sorted(seen)
 
 
+def ends(bootstrap: str) -> list[int]:
+    """Return the last stable offsets."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed"}
+    consumer = Consumer(settings)
+    found = [consumer.get_watermark_offsets(TopicPartition("orders", n), PATIENCE)[1] for n in range(2)]
+    consumer.close()
+    return found
+
+
 def by_java(cluster: Cluster, bootstrap: str, transactional_id: str, records: int) -> None:
     """Send with Kafka's own producer in transactions of 50 ms."""
     properties = cluster.directory / f"{transactional_id}.properties"
@@ -102,7 +112,7 @@ def shown(cluster: Cluster, bootstrap: str, *words: str) -> list[list[str]]:
     tool = "org.apache.kafka.tools.TransactionsCommand"
     run_java(cluster.version, cluster.directory, output, tool, "--bootstrap-server", bootstrap, *words)
     lines = output.read_text().splitlines()
-    heading = next(n for n, line in enumerate(lines) if line.startswith(("TransactionalId", "CoordinatorId")))
+    heading = next(n for n, line in enumerate(lines) if line.startswith(("TransactionalId", "CoordinatorId", "Topic ")))
     return [line.split() for line in lines[heading + 1 :] if line.strip()]
 
 
@@ -172,3 +182,29 @@ def test_transactions_go_from_a_broker_to_us_and_back(cluster: Cluster, tmp_path
     by_java(cluster, at, "java", 60)
     assert read(at) == [*expected, "e1", "e2", "e3", "f1", "f2", "g1", "g2"]
     assert len(read(at, "perf")) == 240
+
+
+def test_a_transaction_that_hangs_is_found_through_us_and_ended_by_a_broker(cluster: Cluster, tmp_path: Path) -> None:
+    at = cluster.bootstrap
+    whole(producer(at, "before"), "a1", "a2")
+    deadline = time.monotonic() + PATIENCE
+    while read(at) != ["a1", "a2"]:  # a broker answers before it writes the markers
+        assert time.monotonic() < deadline
+    lost = producer(at, "lost")
+    lost.begin_transaction()
+    send(lost, "no1")
+    cluster[0].kill()
+    for directory in cluster[0].log_dirs[0].glob("__transaction_state-*"):
+        shutil.rmtree(directory)
+    with on_the_same_port(cluster, tmp_path / "ours"):
+        found = shown(cluster, at, "find-hanging", "--topic", "orders", "--max-transaction-timeout", "0")
+        assert [row[:2] for row in found] == [["orders", "0"]]
+        offset = found[0][5]
+        assert read(at) == ["a1", "a2"]
+        assert ends(at) == [2, 2]  # readers stop where it hangs
+    cluster[0].start()
+    abort = ("abort", "--topic", "orders", "--partition", "0", "--start-offset", offset)
+    tool, output = "org.apache.kafka.tools.TransactionsCommand", cluster.directory / "aborted"
+    run_java(cluster.version, cluster.directory, output, tool, "--bootstrap-server", at, *abort)
+    whole(producer(at, "behind"), "b1", "b2")
+    assert read(at) == ["a1", "a2", "b1", "b2"]
