@@ -57,6 +57,18 @@ def test_while_consumers_read_a_topic_their_offsets_stay() -> None:
     run_served(test, settings=KEEPS)
 
 
+def test_a_group_without_offsets_stays_while_it_has_members_and_no_longer() -> None:
+    async def test(one: Served) -> None:
+        joined = await one.member(session_timeout=1_800_000)
+        await later(one, 120_000)
+        assert await one.listed() == [("g", "consumer", "Stable", "classic")]
+        await one(ApiKey.LEAVE_GROUP, 5, group_id="g", members=[{"member_id": joined.member_id}])
+        await later(one, 60_000)
+        assert await one.listed() == []
+
+    run_served(test, settings=KEEPS)
+
+
 def test_an_old_client_may_say_how_long_an_offset_is_kept() -> None:
     async def test(one: Served) -> None:
         assert await one.commit(1, version=4, retention_time=600_000) == 0

@@ -13,7 +13,7 @@ from support.serving import stored
 from server.errors import ErrorCode
 from server.groups.coordinator import OFFSETS_TOPIC, Lag
 from server.groups.records import GroupKey, OffsetKey, OffsetValue
-from server.versions import ApiKey
+from server.versions import VERSIONS, ApiKey
 from storage.record import Record, encode_batch
 from storage.units import TopicPartition
 
@@ -168,3 +168,41 @@ def test_whoever_looks_for_the_coordinator_first_makes_the_topic() -> None:
             one.groups.stop()
 
     run(test)
+
+
+# ---- refusals, in every version
+
+
+ASKED = {
+    ApiKey.JOIN_GROUP: {"session_timeout": 1, "protocol_type": "consumer"},
+    ApiKey.SYNC_GROUP: {"member_id": "x", "generation_id": 1},
+    ApiKey.HEARTBEAT: {"member_id": "x", "generation_id": 1},
+    ApiKey.OFFSET_DELETE: {"topics": []},
+}
+REFUSED = {
+    ApiKey.JOIN_GROUP: ErrorCode.INVALID_SESSION_TIMEOUT,
+    ApiKey.SYNC_GROUP: ErrorCode.UNKNOWN_MEMBER_ID,
+    ApiKey.HEARTBEAT: ErrorCode.UNKNOWN_MEMBER_ID,
+    ApiKey.OFFSET_DELETE: ErrorCode.GROUP_ID_NOT_FOUND,
+}
+
+
+@pytest.mark.parametrize("key", ASKED)
+def test_refusals_can_be_told_in_every_version(key: ApiKey) -> None:
+    async def test(one: Served) -> None:
+        for version in range(VERSIONS[key].lowest, VERSIONS[key].highest + 1):
+            answer = await one(key, version, group_id="g", **ASKED[key])
+            assert answer.error_code == REFUSED[key]
+
+    run_served(test)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_commits_in_transactions_are_refused_in_every_version(version: int) -> None:
+    async def test(one: Served) -> None:
+        topics = [{"name": "nowhere", "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
+        asked = {"transactional_id": "t", "group_id": "g", "producer_id": 7, "producer_epoch": 0, "topics": topics}
+        answer = await one(ApiKey.TXN_OFFSET_COMMIT, version, generation_id=-1, **asked)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run_served(test)
