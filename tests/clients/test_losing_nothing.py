@@ -185,13 +185,16 @@ def test_the_same_goes_for_kafka_python(tmp_path: Path) -> None:
     create(listener.bootstrap, "orders")
     send(listener.bootstrap, "old", 100)
     with subprocess.Popen([python, READER, listener.bootstrap], stdout=subprocess.PIPE) as reader:
-        assert reader.stdout is not None
-        assert [json.loads(reader.stdout.readline()) for _ in range(100)] == [[n, f"old {n}"] for n in range(100)]
-        listener.kill()
-        lose_tail(log_dir / "orders-0", kept=80)
-        with listener:
-            send(listener.bootstrap, "new", 40)
-            assert json.loads(reader.stdout.readline()) in ("LogTruncationError", "NoOffsetForPartitionError")
+        try:
+            assert reader.stdout is not None
+            assert [json.loads(reader.stdout.readline()) for _ in range(100)] == [[n, f"old {n}"] for n in range(100)]
+            listener.kill()
+            lose_tail(log_dir / "orders-0", kept=80)
+            with listener:
+                send(listener.bootstrap, "new", 40)
+                assert json.loads(reader.stdout.readline()) in ("LogTruncationError", "NoOffsetForPartitionError")
+        finally:
+            reader.kill()
 
 
 def send(bootstrap: str, word: str, count: int) -> None:
