@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from golden.golden import unpack
 
+from server.groups.image import Image
 from server.groups.records import (
     GroupKey,
     GroupValue,
@@ -24,7 +25,7 @@ from server.groups.records import (
     encode_offset,
     partition_of,
 )
-from storage.batch import split_batches
+from storage.batch import parse_header, split_batches
 from storage.errors import BatchCorrupt, UnsupportedFormat
 from storage.record import Record, records_of
 
@@ -77,6 +78,20 @@ def test_a_group_of_a_broker_begins_empty_has_its_members_and_ends_empty(written
 def test_a_commit_of_a_broker_has_its_topic_id(written: dict[int, list[Record]]) -> None:
     last = [r for r in written[1] if decode_key(r.key) == OffsetKey("billing", "orders", 0)][-1]
     assert decode_offset(last.value or b"") == OffsetValue(293, 0, "", last.timestamp, -1, ORDERS)
+
+
+def test_what_a_broker_left_adds_up_to_its_positions_and_generations(tmp_path: Path) -> None:
+    image = Image()
+    for name, directory in unpack("groups", tmp_path).items():
+        if "__consumer_offsets" in name:
+            for log in sorted(directory.glob("*.log")):
+                for batch in split_batches(memoryview(log.read_bytes())):
+                    image.take_batch(parse_header(batch), batch)
+    positions = {
+        group: {place[1]: at for g, place, at in image.offsets.positions() if g == group} for group in image.groups
+    }
+    assert positions == {"billing": {0: 293, 1: 375, 2: 332}, "search": {0: 293, 1: 375, 2: 332}}
+    assert {(value.generation, value.members) for value in image.groups.values()} == {(2, ())}
 
 
 # Values of older brokers, by the tables of Kafka's schemas: 0.8.2 to 0.9 wrote offsets 0 and 1, groups 0, 2.0 wrote
