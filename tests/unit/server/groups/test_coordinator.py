@@ -271,6 +271,18 @@ def test_after_a_restart_members_go_on_in_their_generation() -> None:
     run_served(test)
 
 
+def test_members_that_do_not_come_back_after_a_restart_are_out_after_their_sessions() -> None:
+    async def test(one: Served) -> None:
+        await one.member()
+        await one.restart()
+        one.timers.pass_ms(9_999)
+        assert await one.listed() == [("g", "consumer", "Stable", "classic")]
+        one.timers.pass_ms(1)
+        assert await one.listed() == [("g", "consumer", "Empty", "classic")]
+
+    run_served(test)
+
+
 @pytest.mark.parametrize("version", range(6))
 def test_every_version_of_leaving_is_answered(version: int) -> None:
     async def test(one: Served) -> None:
