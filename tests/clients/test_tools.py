@@ -48,28 +48,28 @@ def test_the_tools_describe_what_a_broker_left(inspected: Target) -> None:
 
 @pytest.mark.write
 def test_topics_are_administered(written: Target, clients: Drivers, tmp_path: Path) -> None:
-    name, at = f"tools-{os.getpid()}", {"bootstrap": written.bootstrap}
+    name, at = f"tools-{os.getpid()}", written.bootstrap
     made = ["--create", "--topic", name, "--partitions", "2", "--config", "retention.ms=7200000"]
-    tool("kafka-topics", *made, **at)
-    assert name in tool("kafka-topics", "--list", **at).split()
-    tool("kafka-topics", "--alter", "--topic", name, "--partitions", "3", **at)
+    tool("kafka-topics", *made, bootstrap=at)
+    assert name in tool("kafka-topics", "--list", bootstrap=at).split()
+    tool("kafka-topics", "--alter", "--topic", name, "--partitions", "3", bootstrap=at)
     altering = ["--alter", "--entity-type", "topics", "--entity-name", name]
-    tool("kafka-configs", *altering, "--add-config", "cleanup.policy=compact,max.message.bytes=5000", **at)
-    tool("kafka-configs", *altering, "--delete-config", "retention.ms", **at)
-    described = tool("kafka-topics", "--describe", "--topic", name, **at)
+    tool("kafka-configs", *altering, "--add-config", "cleanup.policy=compact,max.message.bytes=5000", bootstrap=at)
+    tool("kafka-configs", *altering, "--delete-config", "retention.ms", bootstrap=at)
+    described = tool("kafka-topics", "--describe", "--topic", name, bootstrap=at)
     assert "PartitionCount: 3" in described
     assert "max.message.bytes=5000" in described
     assert "retention.ms" not in described
-    settings = tool("kafka-configs", "--describe", "--entity-type", "topics", "--entity-name", name, **at)
+    settings = tool("kafka-configs", "--describe", "--entity-type", "topics", "--entity-name", name, bootstrap=at)
     assert "cleanup.policy=compact" in settings
     clients("confluent").ask("produce", topic=name, partitions=[1], first=0, count=EACH)
     wanted = tmp_path / "delete.json"
     wanted.write_text(json.dumps({"partitions": [{"topic": name, "partition": 1, "offset": 12}], "version": 1}))
-    deleted = tool("kafka-delete-records", "--offset-json-file", str(wanted), **at)
+    deleted = tool("kafka-delete-records", "--offset-json-file", str(wanted), bootstrap=at)
     if "low_watermark: 12" not in deleted:  # a compacted topic keeps its records
         assert "POLICY_VIOLATION" in deleted or "PolicyViolation" in deleted, deleted
-    tool("kafka-topics", "--delete", "--topic", name, **at)
-    assert name not in tool("kafka-topics", "--list", **at).split()
+    tool("kafka-topics", "--delete", "--topic", name, bootstrap=at)
+    assert name not in tool("kafka-topics", "--list", bootstrap=at).split()
 
 
 @pytest.mark.write
@@ -77,29 +77,29 @@ def test_topics_are_administered(written: Target, clients: Drivers, tmp_path: Pa
 def test_the_console_tools_write_and_read_and_groups_are_administered(
     written: Target, topic: Callable[..., str]
 ) -> None:
-    name, at = topic(), {"bootstrap": written.bootstrap}
+    name, at = topic(), written.bootstrap
     group = f"console-{name}"
-    tool("kafka-console-producer", "--topic", name, "--compression-codec", "zstd", given=lines(0, EACH), **at)
+    tool("kafka-console-producer", "--topic", name, "--compression-codec", "zstd", given=lines(0, EACH), bootstrap=at)
     words = ["--topic", name, "--group", group, "--from-beginning", "--max-messages", str(EACH)]
-    assert tool("kafka-console-consumer", *words, **at) == lines(0, EACH)
-    assert group in tool("kafka-consumer-groups", "--list", **at).split()
+    assert tool("kafka-console-consumer", *words, bootstrap=at) == lines(0, EACH)
+    assert group in tool("kafka-consumer-groups", "--list", bootstrap=at).split()
     about = ["--group", group]
     resetting = [*about, "--topic", name, "--reset-offsets", "--to-offset", "17", "--execute"]
-    tool("kafka-consumer-groups", *resetting, **at)
-    described = tool("kafka-consumer-groups", *about, "--describe", **at)
+    tool("kafka-consumer-groups", *resetting, bootstrap=at)
+    described = tool("kafka-consumer-groups", *about, "--describe", bootstrap=at)
     (row,) = (line.split() for line in described.splitlines() if line.startswith(group))
     assert row[1:6] == [name, "0", "17", str(EACH), str(EACH - 17)]
     words = ["--topic", name, "--group", group, "--max-messages", str(EACH - 17)]
-    assert tool("kafka-console-consumer", *words, **at) == lines(17, EACH - 17)
-    tool("kafka-consumer-groups", *about, "--delete", **at)
-    assert group not in tool("kafka-consumer-groups", "--list", **at).split()
+    assert tool("kafka-console-consumer", *words, bootstrap=at) == lines(17, EACH - 17)
+    tool("kafka-consumer-groups", *about, "--delete", bootstrap=at)
+    assert group not in tool("kafka-consumer-groups", "--list", bootstrap=at).split()
 
 
 @pytest.mark.write
 @pytest.mark.groups
 def test_the_verifiable_tools_lose_nothing(written: Target, topic: Callable[..., str]) -> None:
-    name, at, count = topic(3), {"bootstrap": written.bootstrap}, 300
-    sent = json_lines(tool("kafka-verifiable-producer", "--topic", name, "--max-messages", str(count), **at))
+    name, at, count = topic(3), written.bootstrap, 300
+    sent = json_lines(tool("kafka-verifiable-producer", "--topic", name, "--max-messages", str(count), bootstrap=at))
     assert sum(event["name"] == "producer_send_success" for event in sent) == count
     told = next(event for event in sent if event["name"] == "tool_data")
     assert (told["sent"], told["acked"]) == (count, count)
@@ -113,7 +113,7 @@ def test_the_verifiable_tools_lose_nothing(written: Target, topic: Callable[...,
         "--reset-policy",
         "earliest",
     ]
-    read = json_lines(tool("kafka-verifiable-consumer", *words, "--verbose", **at))
+    read = json_lines(tool("kafka-verifiable-consumer", *words, "--verbose", bootstrap=at))
     values = [event["value"] for event in read if event["name"] == "record_data"]
     assert sorted(map(int, values)) == list(range(count))
     assert sum(event["count"] for event in read if event["name"] == "records_consumed") == count
@@ -121,11 +121,11 @@ def test_the_verifiable_tools_lose_nothing(written: Target, topic: Callable[...,
 
 @pytest.mark.txn
 def test_transactions_are_listed_and_described(written: Target, clients: Drivers, topic: Callable[..., str]) -> None:
-    name, at = topic(), {"bootstrap": written.bootstrap}
+    name, at = topic(), written.bootstrap
     clients("java").ask("transact", name=f"id-{name}", topic=name, partitions=[0], steps=[[0, 5, "commit"]])
-    listed = [line.split() for line in tool("kafka-transactions", "list", **at).splitlines()]
+    listed = [line.split() for line in tool("kafka-transactions", "list", bootstrap=at).splitlines()]
     assert [row[-1] for row in listed if row[0] == f"id-{name}"] == ["CompleteCommit"]
-    told = tool("kafka-transactions", "describe", "--transactional-id", f"id-{name}", **at)
+    told = tool("kafka-transactions", "describe", "--transactional-id", f"id-{name}", bootstrap=at)
     assert "CompleteCommit" in told
-    producers = tool("kafka-transactions", "describe-producers", "--topic", name, "--partition", "0", **at)
+    producers = tool("kafka-transactions", "describe-producers", "--topic", name, "--partition", "0", bootstrap=at)
     assert len(producers.splitlines()) == 2

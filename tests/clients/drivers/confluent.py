@@ -7,18 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-    OffsetSpec,
-    ResourceType,
-)
+import confluent_kafka.admin
 from protocol import Found, Grouping, Member, Reading, Refused, key, numbered, serve, value
+
+# As any: its types say little, and not what it takes and gives.
+client: Any = confluent_kafka
+admin: Any = confluent_kafka.admin
+Consumer, Producer, TopicPartition = client.Consumer, client.Producer, client.TopicPartition
+KafkaException = confluent_kafka.KafkaException
 
 WAIT = 60
 
@@ -46,7 +42,7 @@ class ConfluentMember(Member):
     def open(self) -> None:
         self.consumer.subscribe([self.topic], on_revoke=self._revoked)
 
-    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _revoked(self, consumer: Any, partitions: Any) -> None:
         self.commit()
         if self.cooperative:
             consumer.incremental_unassign(partitions)
@@ -78,7 +74,7 @@ class Driver(Grouping):
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.common = {"bootstrap.servers": bootstrap}
-        self.admin = AdminClient(self.common)
+        self.admin = admin.AdminClient(self.common)
 
     def hello(self) -> dict[str, str]:
         library = confluent_kafka.libversion()[0]
@@ -89,22 +85,22 @@ class Driver(Grouping):
         return {name: len(topic.partitions) for name, topic in listed.items()}
 
     def create(self, topic: str, partitions: int, config: dict[str, str]) -> None:
-        self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(WAIT)
+        self.admin.create_topics([admin.NewTopic(topic, partitions, 1, config=config)])[topic].result(WAIT)
 
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result(WAIT)
 
     def grow(self, topic: str, partitions: int) -> None:
-        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(WAIT)
+        self.admin.create_partitions([admin.NewPartitions(topic, partitions)])[topic].result(WAIT)
 
     def configs(self, topic: str) -> dict[str, str]:
-        resource = ConfigResource(ResourceType.TOPIC, topic)
+        resource = admin.ConfigResource(admin.ResourceType.TOPIC, topic)
         found = self.admin.describe_configs([resource])[resource].result(WAIT)
         return {name: entry.value for name, entry in found.items()}
 
     def alter(self, topic: str, name: str, to: str) -> None:
-        entry = ConfigEntry(name, to, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        entry = admin.ConfigEntry(name, to, incremental_operation=admin.AlterConfigOpType.SET)
+        resource = admin.ConfigResource(admin.ResourceType.TOPIC, topic, incremental_configs=[entry])
         self.admin.incremental_alter_configs([resource])[resource].result(WAIT)
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
@@ -124,7 +120,7 @@ class Driver(Grouping):
         return self._send(producer, topic, partitions, first, count, size, time)
 
     def _send(
-        self, producer: Producer, topic: str, partitions: list[int], first: int, count: int, size: int = 0, at: int = 0
+        self, producer: Any, topic: str, partitions: list[int], first: int, count: int, size: int = 0, at: int = 0
     ) -> list[int]:
         offsets: list[int] = []
         errors: list[Any] = []
@@ -184,17 +180,21 @@ class Driver(Grouping):
 
     def offsets(self, topic: str, partition: int, at: list[int | str]) -> list[int]:
         """Return an offset for each of "earliest", "latest", "max" or a time; -1 where there is none."""
-        specs = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest(), "max": OffsetSpec.max_timestamp()}
+        specs = {
+            "earliest": admin.OffsetSpec.earliest(),
+            "latest": admin.OffsetSpec.latest(),
+            "max": admin.OffsetSpec.max_timestamp(),
+        }
         found = []
         for wanted in at:
-            spec = specs[wanted] if isinstance(wanted, str) else OffsetSpec.for_timestamp(wanted)
+            spec = specs[wanted] if isinstance(wanted, str) else admin.OffsetSpec.for_timestamp(wanted)
             place = TopicPartition(topic, partition)
             found.append(int(self.admin.list_offsets({place: spec})[place].result(WAIT).offset))
         return found
 
     def committed(self, group: str, topic: str, partitions: list[int]) -> list[int | None]:
         places = [TopicPartition(topic, partition) for partition in partitions]
-        asked = ConsumerGroupTopicPartitions(group, places)
+        asked = client.ConsumerGroupTopicPartitions(group, places)
         found = self.admin.list_consumer_group_offsets([asked])[group].result(WAIT)
         by_number = {place.partition: place.offset for place in found.topic_partitions}
         return [by_number[number] if by_number.get(number, -1) >= 0 else None for number in partitions]
@@ -210,7 +210,7 @@ class Driver(Grouping):
         self.admin.delete_consumer_groups([group])[group].result(WAIT)
 
     def set_offset(self, group: str, topic: str, partition: int, to: int) -> None:
-        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition, to)])
+        asked = client.ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition, to)])
         told = self.admin.alter_consumer_group_offsets([asked])[group].result(WAIT)
         for place in told.topic_partitions:  # a coordinator that still loads is no exception to it
             if place.error is not None:
@@ -221,7 +221,7 @@ class Driver(Grouping):
     ) -> Member:
         return ConfluentMember(self.bootstrap, group, topic, strategy, instance, settings or {})
 
-    def _transactional(self, name: str) -> Producer:
+    def _transactional(self, name: str) -> Any:
         producer = Producer(self.common | {"transactional.id": name, "linger.ms": 5})
         producer.init_transactions(WAIT)
         return producer
