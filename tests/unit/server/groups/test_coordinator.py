@@ -205,6 +205,21 @@ def test_two_open_transactions_do_not_end_one_another() -> None:
     run_served(test)
 
 
+def test_what_is_removed_while_a_transaction_is_open_does_not_come_back_with_it() -> None:
+    async def test(one: Served) -> None:
+        await one.commit_in_transaction(2)
+        topics = [{"name": "orders", "partitions": [{"partition_index": 0}]}]
+        answer = await one(ApiKey.OFFSET_DELETE, 0, group_id="g", topics=topics)
+        assert answer.topics[0].partitions[0].error_code == 0
+        one.groups.end_transaction(home("g").partition, 7, 0, committed=True)
+        assert await one.fetched() == (-1, 0)
+        await end_transaction(one, 7, ControlType.COMMIT)
+        await one.restart()
+        assert await one.fetched() == (-1, 0)
+
+    run_served(test)
+
+
 def test_a_transaction_that_is_not_open_commits_nothing() -> None:
     async def test(one: Served) -> None:
         asked: list[tuple[object, ...]] = []

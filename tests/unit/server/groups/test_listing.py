@@ -69,6 +69,20 @@ def test_an_empty_group_can_be_removed_with_its_offsets() -> None:
     run_served(test)
 
 
+def test_who_was_given_an_id_of_a_group_that_is_removed_is_not_known_any_more() -> None:
+    async def test(one: Served) -> None:
+        asked: Any = {"group_id": "g", "session_timeout": 10_000, "protocol_type": "consumer"}
+        asked["protocols"] = [{"name": "range", "metadata": b""}]
+        member_id = (await one(ApiKey.JOIN_GROUP, 9, **asked)).member_id
+        before = one.timers.waiting
+        assert await one.delete("g") == [0]
+        assert one.timers.waiting == before - 1
+        answer = await one(ApiKey.JOIN_GROUP, 9, member_id=member_id, **asked)
+        assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    run_served(test)
+
+
 def test_a_group_may_begin_again_while_its_removal_is_written() -> None:
     async def test(one: Served) -> None:
         await one.commit(1)
