@@ -87,7 +87,9 @@ class Connection:
 
     def ask(self, request: Any, response: type[Any]) -> Any:
         """Send a request of kio and return the answer as that type."""
-        from kio.serial import entity_reader, entity_writer  # noqa: PLC0415 (an extra, and slow to import)
+        from kio.serial import entity_writer  # noqa: PLC0415 (an extra, and slow to import)
+
+        from wire.messages import decode_response  # noqa: PLC0415 (stands on it)
 
         self._number += 1
         kind = type(request)
@@ -100,10 +102,10 @@ class Connection:
         entity_writer(kind)(buffer, request)
         answer = self._exchange(buffer.getvalue())
         try:
-            head, at = entity_reader(response.__header_schema__)(answer, 0)
-            if head.correlation_id != self._number:
+            number, found = decode_response(answer, response)  # not by kio: see wire.requests
+            if number != self._number:
                 raise KafkaUnreachable(f"{self.address}: it answers another request than was asked")
-            return entity_reader(response)(answer, at)[0]
+            return found
         except KafkaUnreachable:
             raise
         except Exception as error:  # noqa: BLE001 (bytes of somebody else; kio has no one class for what it refuses)

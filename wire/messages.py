@@ -97,6 +97,19 @@ def _request_reader(api_key: int, version: int) -> tuple[Callable[[memoryview, i
     return read, is_flexible
 
 
+def decode_response(frame: bytes, schema: Any) -> tuple[int, Any]:
+    """Return correlation id and entity of a response of this class of kio's; raises `MessageInvalid`."""
+    header, view = schema.__header_schema__, memoryview(frame)
+    reader = Reader(view, is_flexible=header.__flexible__)
+    correlation_id = reader.number(4)
+    reader.skip_tags()
+    body = Reader(view, reader.position, is_flexible=schema.__flexible__)
+    try:
+        return correlation_id, request_reader(schema)(body)
+    except (ValueError, OverflowError) as error:
+        raise MessageInvalid(f"response {schema.__name__}: {error}") from error
+
+
 def encode(request: Request | Header, values: Values) -> list[Segment]:
     """Return the response with these values, size and header included; raises what `build` does.
 

@@ -12,7 +12,7 @@ from kio.index import load_request_schema, load_response_schema
 from support.kio_messages import drawn, plain, request_frame, request_of, response_frame
 
 from server.versions import VERSIONS
-from wire.messages import FETCH, PRODUCE, Header, build, decode, encode, read_header
+from wire.messages import FETCH, PRODUCE, Header, build, decode, decode_response, encode, read_header
 from wire.produce import is_plain
 from wire.reading import MessageInvalid, Reader
 from wire.requests import request_reader
@@ -176,6 +176,16 @@ def test_a_response_to_produce_without_what_is_rare_is_written_by_hand_as_kio_wr
         by_kio = build(PRODUCE, version, {"responses": topics})
         assert encoded(entity, {"responses": topics}) == response_frame(by_kio, 99)
         assert not is_plain({"responses": topics, "throttle_time": 1})
+
+
+@pytest.mark.parametrize(("key", "version"), [(FETCH, 11), (3, 12), (23, 3), (18, 3), (36, 2)])
+def test_responses_of_others_are_read_as_kio_wrote_them(key: int, version: int) -> None:
+    draw = random.Random(key)
+    for _ in range(ROUNDS):
+        entity = drawn(load_response_schema(key, version), draw)
+        assert decode_response(response_frame(entity, 9)[4:], type(entity)) == (9, entity)
+    with pytest.raises(MessageInvalid):
+        decode_response(b"\0\0\0\1", type(entity))
 
 
 def test_records_are_views_of_the_frame_and_not_copies() -> None:
