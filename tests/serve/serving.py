@@ -32,6 +32,7 @@ def torn(log_dir: Path) -> None:
             file.truncate(log.stat().st_size - 31)
         (partition / log.with_suffix(".index").name).write_bytes(b"\xff" * 64)
     (log_dir / "meta.properties.tmp").write_bytes(b"half")
+    (log_dir / ".lock").unlink()  # none is made either
 
 
 def contents(directory: Path) -> dict[str, tuple[str, int, int]]:
