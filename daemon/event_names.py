@@ -59,6 +59,7 @@ EVENTS: Final[dict[str, EventKind]] = {
     "coordinator_failed": EventKind(
         "error", "groups or transactions of a partition are not answered: its log is not understood", ("reason",)
     ),
+    "append_refused": EventKind("error", "a disk is full: producers are told to try again", ("reason",)),
     "listener_started": EventKind("info", "Kafka clients are served", ("listen",)),
     "listener_stopped": EventKind("info", "Kafka clients are served no more", ("listen",)),
     "answer_failed": EventKind("error", "a fault of logmend itself while it answered over HTTP", ("path", "error")),

@@ -159,9 +159,7 @@ class KafkaListener:
     def _assemble(self, engine: Engine, fs: Fs, info: ListenerInfo, timers: LoopTimers) -> Dispatcher:
         options, report = self._options, self._options.tell
         kind = ReadOnlyStore if options.is_read_only else Store
-        store = self._store = kind(
-            engine, timers.loop, timers.now_ms, options.flush, lambda error: report("fault", f"store: {error!r}")
-        )
+        store = self._store = kind(engine, timers.loop, timers.now_ms, options.flush, report)
         store.start()
         parts = self.parts = Parts(store, info, timers)
         parts.groups = Groups(store, timers, options.groups)

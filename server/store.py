@@ -16,19 +16,18 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePath
 from typing import Any, Final, NamedTuple, TypeVar
 
-from daemon.log_dir import LogDir
 from daemon.manager import LogManager
 from daemon.owned import Engine, NotServing
 from daemon.refusals import TopicExists
-from daemon.topics import Topic
 from server.flushing import Flusher, FlushPolicy, FlushSettings
 from server.loading import load
+from server.pictures import log_dir_view, view_of, whole_batches
 from server.views import LogDirView, TopicView
-from storage.batch import HEADER_V2, parse_header
 from storage.config import PRODUCER
-from storage.errors import EnvironmentFault, LogmendError
+from storage.errors import DiskFull, EnvironmentFault, LogmendError
 from storage.log_types import Appended, Fetched, Isolation
 from storage.producers import Origin
 from storage.readable_log import ReadableLog
@@ -54,6 +53,7 @@ _GROUP_BYTES: Final = 32 << 20
 _SYNCERS: Final = 8
 """Threads that sync the partitions of one group: the disk does them together."""
 _READERS: Final = 2
+_REMIND_MS: Final = 600_000
 _AS_IT_IS: Final = (PRODUCER, "uncompressed")
 
 
@@ -86,7 +86,10 @@ class _Job:
 
 
 class Store:
-    """See the module; it is a `server.views.ReadStore` too. A fault of ours is told to `failed`, and ends the store."""
+    """See the module; it is a `server.views.ReadStore` too. A fault of ours ends the store.
+
+    `report` is told of it, and of a full disk, by kind and in words, in the loop's thread.
+    """
 
     is_read_only = False
 
@@ -96,11 +99,13 @@ class Store:
         loop: asyncio.AbstractEventLoop,
         now_ms: Callable[[], int],
         flush: FlushSettings = FlushSettings(),  # noqa: B008 (frozen)
-        failed: Callable[[Exception], None] = lambda _error: None,
+        report: Callable[[str, str], None] = lambda _kind, _reason: None,
     ) -> None:
         self._engine, self._loop, self._now_ms, self.flush = engine, loop, now_ms, flush
         self._is_sync = flush.policy is FlushPolicy.SYNC
-        self._failed = failed
+        self._report = report
+        self._full: dict[PurePath, int] = {}
+        """When was last told that a partition's disk is full, ms."""
         self._manager: LogManager | None = None
         self._topics: Mapping[str, TopicView] = {}
         self._revision = -1
@@ -199,6 +204,7 @@ class Store:
                 return [refusal] * len(entries)
             if done is not None:
                 self._tell_moved(entries)
+                self._mind(done)
                 return done
         return self._ask(_Job(self._loop.create_future(), entries, is_durable=self._is_sync or bool(wait_durable)))
 
@@ -259,7 +265,7 @@ class Store:
                 _refuse(group, error)
                 with self._asked:
                     self._is_stopping, self.fault = True, f"a fault of logmend itself: {type(error).__name__}: {error}"
-                self._call_loop(self._failed, error)
+                self._call_loop(self._tell_fault, error)
             self._call_loop(self._answer, group)
         rest, self._queue = self._queue, []
         _refuse(rest, NotServing("the listener stops"))
@@ -301,7 +307,7 @@ class Store:
     def _look_at_topics(self, manager: LogManager) -> None:
         before, self._revision = self._topics, manager.topics.revision
         self._plain.clear()  # a topic may have other settings now, or be another one of that name
-        self._topics = {topic.name: _view(topic, before.get(topic.name)) for topic in manager.topics.all()}
+        self._topics = {topic.name: view_of(topic, before.get(topic.name)) for topic in manager.topics.all()}
 
     def _is_plain(self, entry: Entry, outcome: Outcome) -> bool:
         """Tell whether what comes after this append is done at once: nothing is encoded anew, and nothing synced."""
@@ -339,6 +345,20 @@ class Store:
                 else:
                     job.future.set_exception(job.error)
             self._tell_moved(job.entries)
+            if job.entries and job.error is None:
+                self._mind(job.result)
+
+    def _tell_fault(self, error: Exception) -> None:
+        self._report("fault", f"store: {error!r}")
+
+    def _mind(self, outcomes: Sequence[Outcome]) -> None:
+        """Tell of a full disk, for each partition once in a while."""
+        for outcome in outcomes:
+            if isinstance(outcome, DiskFull):
+                place, now_ms = outcome.path.parent, self._now_ms()
+                if now_ms - self._full.get(place, -_REMIND_MS) >= _REMIND_MS:
+                    self._full[place] = now_ms
+                    self._report("full", str(outcome))
 
     def on_append(self, name: TopicPartition, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher`, soon after, whenever the high watermark of a partition has moved; return what ends that."""
@@ -406,14 +426,14 @@ class Store:
         offset = max(Offset(start), log.log_start)
         while offset < end:
             data = load(log, offset, PIECE)
-            size, offset = _whole(data, offset)
+            size, offset = whole_batches(data, offset)
             if not size:
                 return
             yield data[:size]
 
     def log_dirs(self) -> Sequence[LogDirView]:
         """Return the log directories with the sizes of their partitions."""
-        return () if self._manager is None else [_log_dir(each) for each in self._manager.log_dirs]
+        return () if self._manager is None else [log_dir_view(each) for each in self._manager.log_dirs]
 
     def report(self, name: TopicPartition, fault: EnvironmentFault) -> None:
         """Take note of a fault of the disk in a read, as the manager would; any thread."""
@@ -435,28 +455,6 @@ class Store:
             await self.run(make)
             found = self._topics[topic]
         return found.partitions
-
-
-def _view(topic: Topic, before: TopicView | None) -> TopicView:
-    """Return a topic as it is now; `before`, if nothing has changed."""
-    entry = TopicView(topic.name, topic.topic_id, topic.partitions, topic.config, topic.settings)
-    return before if before == entry else entry
-
-
-def _log_dir(log_dir: LogDir) -> LogDirView:
-    there = log_dir.partitions.copy() if log_dir.offline is None else {}
-    return LogDirView(log_dir.path, log_dir.offline, {name: each.log.size for name, each in there.items()})
-
-
-def _whole(data: memoryview, offset: Offset) -> tuple[int, Offset]:
-    """Return the size of the whole batches at the beginning of `data`, and the offset behind the last of them."""
-    position = 0
-    while len(data) - position >= HEADER_V2.size:
-        header = parse_header(data, position)
-        if header.size > len(data) - position:
-            break
-        position, offset = position + header.size, Offset(header.last_offset + 1)
-    return position, offset
 
 
 def _refuse(jobs: list[_Job], error: Exception) -> None:

@@ -15,6 +15,8 @@ def teller(events: Events) -> Callable[[str, str], None]:
             events.tell("client_failed", reason=reason)
         elif kind == "coordinator":
             events.tell("coordinator_failed", reason=reason)
+        elif kind == "full":
+            events.tell("append_refused", reason=reason)
         else:
             events.tell("client_refused", kind=kind, reason=reason)
 

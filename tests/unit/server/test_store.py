@@ -357,9 +357,14 @@ def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_room(pol
 
     async def test() -> None:
         async with stored(policy, fs=fs) as (store, _):
+            told: list[tuple[str, str]] = []
+            store._report = lambda *what: told.append(what)
             fs.is_broken = True
-            with pytest.raises(LogmendError, match="No space left"):
-                await store.append(P0, batch("a"))
+            for _ in range(2):
+                with pytest.raises(LogmendError, match="No space left"):
+                    await store.append(P0, batch("a"))
+            ((kind, reason),) = told
+            assert (kind, "orders-0" in reason, "No space left" in reason) == ("full", True, True)
             fs.is_broken = False
             assert await store.append(P0, batch("b")) == Appended(0, 0, NOW)
 
@@ -384,8 +389,8 @@ def test_while_the_logs_are_closed_everything_is_refused_and_goes_on_when_they_a
 def test_a_fault_of_ours_is_heard_by_all_who_wait_and_ends_the_store() -> None:
     async def test() -> None:
         async with stored() as (store, _):
-            told: list[Exception] = []
-            store._failed = told.append
+            told: list[tuple[str, str]] = []
+            store._report = lambda *what: told.append(what)
 
             def fail(_: LogManager) -> None:
                 raise AssertionError("planted")
@@ -394,7 +399,7 @@ def test_a_fault_of_ours_is_heard_by_all_who_wait_and_ends_the_store() -> None:
                 await store.run(fail)
             with pytest.raises(NotServing):
                 await store.append(P0, batch("a"))
-            assert [str(each) for each in told] == ["planted"]
+            assert told == [("fault", "store: AssertionError('planted')")]
             assert store.fault == "a fault of logmend itself: AssertionError: planted"
 
     run(test)
