@@ -19,6 +19,7 @@ from checkpoint.markers import PARTITION_METADATA, decode_partition_metadata
 from recovery.findings import Damage, Subject
 from recovery.inventory import resolve, take_inventory
 from recovery.log_dir import RECOVERY_POINTS, known_offsets
+from recovery.neighbours import Neighbour, last_of, read_neighbour, refuse_neighbours
 from recovery.partition import SMALL_FILE_LIMIT
 from recovery.plan import LogDirPlan, Precondition, RecoveryPlan, SplicePiece, SpliceSegment, regular_partitions
 from recovery.replica import Offer, ReplicaFacts, ReplicaSource, ReplicaUnusable
@@ -50,6 +51,8 @@ class Hole(NamedTuple):
     until: int | None
     epoch_before: int
     epoch_after: int | None
+    beside: tuple[Neighbour | None, Neighbour | None] = (None, None)
+    """The sound batches before it and behind it, in the same segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +100,29 @@ def find_holes(file: ReadFile, files: SegmentFiles, until: int | None, reader: L
     """
     size, holes, start, next_offset = files.log_stat.size, [], 0, int(files.base_offset)
     last_epoch = [-1]
+    before: list[Neighbour | None] = [None]
+    beside: tuple[Neighbour | None, Neighbour | None]
 
     def on_rows(rows: BatchRows, count: int, _: memoryview, __: int) -> None:
         last_epoch[0] = rows.leader_epoch[count - 1]
+        before[0] = last_of(rows, count)
 
     while True:
         scan = reader.scan(file, files.log, size, next_offset, on_rows, start=start)
         at = scan.valid_size
         if at == size:
             if until is not None and scan.next_offset < until:
-                holes.append(Hole(files.log, size, size, scan.next_offset, until, last_epoch[0], None))
+                holes.append(
+                    Hole(files.log, size, size, scan.next_offset, until, last_epoch[0], None, (before[0], None))
+                )
             return holes
         sound = find_sound_batch(file, size, at + 1, scan.next_offset)
         if sound is None:
-            return [*holes, Hole(files.log, at, size, scan.next_offset, until, last_epoch[0], None)]
+            beside = (before[0], None)
+            return [*holes, Hole(files.log, at, size, scan.next_offset, until, last_epoch[0], None, beside)]
         base, epoch = _base_and_epoch(file, sound)
-        holes.append(Hole(files.log, at, sound, scan.next_offset, base, last_epoch[0], epoch))
+        beside = (before[0], read_neighbour(file, sound))
+        holes.append(Hole(files.log, at, sound, scan.next_offset, base, last_epoch[0], epoch, beside))
         start, next_offset = sound, base
 
 
@@ -172,6 +182,11 @@ def refuse(hole: Hole, offers: Sequence[Offer], theirs: ReplicaFacts, ours: Ours
 
 def _is_compacted(hole: Hole, ours: Ours, theirs: ReplicaFacts) -> bool:
     return any(point is not None and point > hole.first for point in (ours.clean_point, theirs.clean_point))
+
+
+def _was_compacted(ours: Ours, theirs: ReplicaFacts) -> bool:
+    """Tell whether batches may be others on one side, and still right."""
+    return any(point is not None and point > 0 for point in (ours.clean_point, theirs.clean_point))
 
 
 def _refuse_compaction(hole: Hole, ours: Ours, theirs: ReplicaFacts) -> str:
@@ -341,6 +356,8 @@ class _Partition:
                 facts = source.facts(self.name)
                 offers = committed_part(hole, collect(source, self.name, hole, self.room), facts, ours)
                 reason = refuse(hole, offers, facts, ours)
+                if not reason and not _was_compacted(ours, facts):
+                    reason = refuse_neighbours(source, self.name, facts, hole.beside)
             except ReplicaUnusable as error:
                 reason, offers = str(error), []
             if reason:

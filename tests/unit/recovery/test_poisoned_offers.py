@@ -76,13 +76,12 @@ OFFSETS = ((0, 2), (2, 2), (4, 2), (6, 1), (7, 3))
 
 def shifted(rng: random.Random, files: Files, base: int) -> None:
     """Every offset is one higher, or one lower; no checksum covers that."""
-    by = rng.choice([-1, 1, 2])
-    moved = []
-    for batch in logs(base):
-        data = bytearray(batch)
-        data[:8] = max(int.from_bytes(data[:8], "big") + by, 0).to_bytes(8, "big")
-        moved.append(bytes(data))
-    with_batches(files, base, moved)
+    by = rng.choice([-2, -1, 1, 2])
+    with_batches(files, base, [moved(batch, by) for batch in logs(base)])
+
+
+def moved(batch: bytes, by: int) -> bytes:
+    return max(int.from_bytes(batch[:8], "big") + by, 0).to_bytes(8, "big") + batch[8:]
 
 
 def without_a_batch(rng: random.Random, files: Files, base: int) -> None:
@@ -183,6 +182,30 @@ def test_no_offer_is_taken_that_is_not_what_was_lost() -> None:
 
 @pytest.mark.parametrize("look", ["_refuse_offsets", "_refuse_epochs", "refuse"])
 def test_without_one_of_the_looks_a_wrong_offer_is_taken(look: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, look, lambda *_, **__: "")
+    for name in (look, "refuse_neighbours"):  # either finds what the other does in a log that was never compacted
+        monkeypatch.setattr(module, name, lambda *_, **__: "")
     wrong, _ = all_offers(150)
     assert wrong
+
+
+def test_a_replica_whose_offsets_are_all_too_high_is_refused_although_a_batch_of_it_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files, replica = dict(GOOD), dict(GOOD)
+    start = len(logs(0)[0])
+    files[place(0)] = files[place(0)][: start + 70] + b"?" + files[place(0)][start + 71 :]
+    with_batches(replica, 0, [moved(batch, 2) for batch in logs(0)])
+    fs = MemoryFs({str(TOP / name): data for name, data in files.items()})
+    for name, data in replica.items():
+        fs.plant(REPLICAS[0] / name, content=data)
+    plan = plan_log_dir(fs, TOP, replace(OPTIONS, depth="full")).plan
+
+    def healed() -> list[tuple[bool, str]]:
+        healing = plan_healing(fs, plan, (DirectorySource(fs, REPLICAS[0]),), recovery_points(fs, TOP))
+        return [(note.healed, note.reason) for note in healing.notes]
+
+    ((is_healed, reason),) = healed()
+    assert not is_healed
+    assert "another batch than this log" in reason
+    monkeypatch.setattr(module, "refuse_neighbours", lambda *_: "")
+    assert [is_healed for is_healed, _ in healed()] == [True], "nothing else would have refused it"
