@@ -15,6 +15,10 @@ from storage.errors import ExitStatus, LogmendError
 _NUMBERS: Final = {size: struct.Struct(">" + letter) for size, letter in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))}
 
 
+MOST_ELEMENTS: Final = 1 << 18
+"""Of all arrays of a message together: to read them takes time in which nobody else is served."""
+
+
 class MessageInvalid(LogmendError):
     """Bytes that are no message of their kind and version."""
 
@@ -24,10 +28,11 @@ class MessageInvalid(LogmendError):
 class Reader:
     """A place in a frame that moves on. Every method raises `MessageInvalid` where bytes are missing or senseless."""
 
-    __slots__ = ("_data", "_is_flexible", "position")
+    __slots__ = ("_data", "_elements", "_is_flexible", "position")
 
     def __init__(self, data: memoryview, position: int = 0, *, is_flexible: bool = False) -> None:
         self._data, self.position, self._is_flexible = data, position, is_flexible
+        self._elements = 0
 
     @property
     def left(self) -> int:
@@ -93,6 +98,9 @@ class Reader:
         count = self.varint() - 1 if self._is_flexible else self.number(4)
         if count < -1 or count > self.left:
             raise MessageInvalid(f"an array of {count} elements, {self.left} bytes are left")
+        self._elements += count
+        if self._elements > MOST_ELEMENTS:
+            raise MessageInvalid(f"more than {MOST_ELEMENTS} elements")
         return count
 
     def count(self) -> int:

@@ -14,7 +14,7 @@ from support.kio_messages import drawn, plain, request_frame, request_of, respon
 from server.versions import VERSIONS
 from wire.messages import FETCH, PRODUCE, Header, build, decode, decode_response, encode, read_header
 from wire.produce import is_plain
-from wire.reading import MessageInvalid, Reader
+from wire.reading import MOST_ELEMENTS, MessageInvalid, Reader
 from wire.requests import request_reader
 from wire.segments import FileRange, Segment
 
@@ -269,6 +269,14 @@ def test_a_claim_of_elements_that_are_not_there_takes_no_memory_and_ends_in_a_re
     fetch = b"\0\1\0\4\0\0\0\7\xff\xff" + bytes(17)
     with pytest.raises(MessageInvalid, match="elements"):
         decode(memoryview(fetch + count))
+
+
+def test_a_request_of_very_many_elements_is_refused() -> None:
+    names = b"\0\3\0\0\0\0\0\7\xff\xff" + (MOST_ELEMENTS + 1).to_bytes(4, "big") + b"\0\1a" * (MOST_ELEMENTS + 1)
+    with pytest.raises(MessageInvalid, match="more than"):
+        decode(memoryview(names))
+    fewer = b"\0\3\0\0\0\0\0\7\xff\xff" + MOST_ELEMENTS.to_bytes(4, "big") + b"\0\1a" * MOST_ELEMENTS
+    assert len(decode(memoryview(fewer)).body.topics) == MOST_ELEMENTS
 
 
 def test_null_is_refused_where_the_schema_has_none() -> None:
