@@ -15,7 +15,7 @@ from storage.errors import ExitStatus, LogmendError
 _NUMBERS: Final = {size: struct.Struct(">" + letter) for size, letter in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))}
 
 
-MOST_ELEMENTS: Final = 1 << 18
+MOST_ELEMENTS: Final = 1 << 16
 """Of all arrays of a message together: to read them takes time in which nobody else is served."""
 
 
@@ -98,7 +98,7 @@ class Reader:
         count = self.varint() - 1 if self._is_flexible else self.number(4)
         if count < -1 or count > self.left:
             raise MessageInvalid(f"an array of {count} elements, {self.left} bytes are left")
-        self._elements += count
+        self._elements += max(count, 0)
         if self._elements > MOST_ELEMENTS:
             raise MessageInvalid(f"more than {MOST_ELEMENTS} elements")
         return count
