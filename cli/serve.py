@@ -152,6 +152,7 @@ def _listener_options(
     from server.sasl import SaslLogin, parse_users  # noqa: PLC0415
     from server.telling import teller  # noqa: PLC0415
     from server.tls import server_context  # noqa: PLC0415
+    from server.txn.settings import transactions_of_broker  # noqa: PLC0415
 
     advertised = None
     if arguments.advertise is not None:
@@ -163,9 +164,13 @@ def _listener_options(
         users = parse_users(read_secret(arguments.sasl_users), arguments.sasl_users)
         options = replace(options, make_login=lambda: SaslLogin(users))
     policy = FlushPolicy(arguments.flush or ("none" if arguments.read_only else "sync"))
-    groups = settings_of_broker(properties)
     return ListenerOptions(
-        options, FlushSettings(policy), groups=groups, is_read_only=arguments.read_only, tell=teller(events)
+        options,
+        FlushSettings(policy),
+        groups=settings_of_broker(properties),
+        transactions=transactions_of_broker(properties),
+        is_read_only=arguments.read_only,
+        tell=teller(events),
     )
 
 

@@ -23,6 +23,7 @@ from server.net import ServerOptions
 from server.sasl import SaslLogin, parse_users
 from server.telling import teller
 from server.tls import server_context
+from server.txn.settings import transactions_of_broker
 from storage.errors import LogmendError
 
 _RETRY_SECONDS: Final = 5.0
@@ -102,6 +103,7 @@ def listener_of(
         server,
         flush,
         groups=settings_of_broker(properties),
+        transactions=transactions_of_broker(properties),
         topics=TopicOptions(config.partitions),
         auto_create=config.auto_create,
         tell=teller(events),
