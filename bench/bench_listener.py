@@ -58,7 +58,7 @@ class Server:
 
     def new_topic(self) -> str:
         """Make a topic of one partition; delete the one before, so that a run does not grow."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
         if self.topics:
             admin.delete_topics([f"measured-{self.topics}"])[f"measured-{self.topics}"].result(PATIENCE)
         self.topics += 1
