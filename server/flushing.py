@@ -94,13 +94,18 @@ class Flusher:
                 self._changed.notify_all()
 
     def _work(self) -> None:
-        while (found := self._take()) is not None:
-            for name, size in found.items():
-                if not self._is_stopping:
-                    self._write_back(name)
-                with self._changed:
-                    self.dirty_bytes -= size
-                    self._changed.notify_all()
+        try:
+            while (found := self._take()) is not None:
+                for name, size in found.items():
+                    if not self._is_stopping:
+                        self._write_back(name)
+                    with self._changed:
+                        self.dirty_bytes -= size
+                        self._changed.notify_all()
+        finally:
+            with self._changed:  # nobody waits for a thread that is no more
+                self._is_stopping = True
+                self._changed.notify_all()
 
     def _take(self) -> dict[TopicPartition, int] | None:
         """Wait until something is due and return it; None at the end."""
