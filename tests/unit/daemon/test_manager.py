@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 from pathlib import PurePath
 
 import pytest
@@ -28,7 +29,7 @@ from daemon.refusals import LogDirHeld, NoLogDir, PartitionOffline, UnknownTopic
 from storage.config import LogConfig
 from storage.errors import ConfigInvalid, DiskFull, WriteFault
 from storage.refusals import OutOfOrderSequence
-from storage.units import Offset, TopicPartition
+from storage.units import Epoch, Offset, TopicPartition
 
 
 def disk(*more: str) -> MemoryFs:
@@ -444,3 +445,54 @@ def test_a_log_directory_that_is_locked_is_refused_and_the_locks_are_let_go() ->
     with pytest.raises(ConfigInvalid, match="taken"):
         LogManager.open(disk(), [A, B], NOW, options(lock=Lock))
     assert held == set()
+
+
+def test_what_is_appended_unsynced_is_seen_once_it_is_synced() -> None:
+    fs = MemoryFs()
+    manager = open_manager(fs)
+    manager.topics.create("orders", 1, {}, NOW)
+    done = manager.append_unsynced(P0, batch("a", "b"), NOW)
+    assert done is not None
+    log = manager.log(P0)
+    assert (done.first_offset, log.log_end, log.high_watermark, log.last_stable_offset) == (0, 2, 0, 0)
+    assert manager.sync([P0, P0]) == {}
+    assert (log.high_watermark, log.recovery_point) == (2, 0)
+    (state, *_), _ = fs.some_crash_states(1, random.Random(1))
+    assert values(open_manager(state.to_fs(fs))) == ["a", "b"]
+
+
+def test_a_flush_shows_what_was_appended_unsynced_as_well() -> None:
+    manager = open_manager(MemoryFs())
+    manager.topics.create("orders", 1, {}, NOW)
+    manager.append_unsynced(P0, batch("a"), NOW)
+    manager.flush(P0, NOW)
+    assert manager.log(P0).high_watermark == 1
+
+
+def test_a_sync_tells_log_by_log_what_failed() -> None:
+    fs = FailingFs(MemoryFs(), errno.EIO, lambda call: call.method == "sync" and A in call.path.parents)
+    manager = open_manager(fs, (A, B))
+    manager.topics.create("orders", 2, {}, NOW)
+    places = {partition.name: log_dir.path for log_dir, partition in manager.partitions()}
+    for name in places:
+        manager.append_unsynced(name, batch("a"), NOW)
+    fs.is_broken = True
+    gone = TopicPartition("gone", 0)
+    failed = manager.sync([*places, gone])
+    (lost,) = (name for name, place in places.items() if place == A)
+    assert {name: type(fault) for name, fault in failed.items()} == {lost: WriteFault, gone: UnknownTopic}
+    assert set(manager.offline) == {A}
+    (kept,) = (name for name, place in places.items() if place == B)
+    assert manager.log(kept).high_watermark == 1
+
+
+def test_the_epoch_that_is_due_ends_where_the_log_ends() -> None:
+    fs = MemoryFs()
+    manager = open_manager(fs)
+    manager.topics.create("orders", 1, {}, NOW)
+    append(manager, "a")
+    manager.flush(P0, NOW)
+    (state, *_), _ = fs.some_crash_states(1, random.Random(1))
+    again = open_manager(state.to_fs(fs))
+    assert again.partition(P0).leader_epoch == 1
+    assert [again.end_offset_for_epoch(P0, Epoch(epoch)) for epoch in (0, 1, 2)] == [(0, 1), (1, 1), None]
