@@ -97,6 +97,7 @@ def test_a_member_that_was_killed_is_replaced(clients: Drivers, topic: Callable[
     wait_for_shares([heir], [2])
     wait_for_values([heir], send(clients, name, 2, 0, EACH))
     heir.leave()
+    assert sorted(heir.values()) == sorted(values(0, EACH))
 
 
 @pytest.mark.parametrize("client", ["confluent", "java"])
