@@ -7,7 +7,6 @@ may end in half a batch, which is not seen until it is whole; files that go mean
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Final, cast
 
@@ -95,7 +94,7 @@ class LogView:
         bound = self.last_stable_offset
         found = fetch(self._segments, start, max_bytes, bound=bound, end=end, min_one=True, with_aborted=True)
         recent = [each for each in self.producers().aborted if each.last_offset >= start]
-        return replace(found, aborted=tuple({*(found.aborted or ()), *recent}))
+        return found._replace(aborted=tuple({*(found.aborted or ()), *recent}))
 
     def offset_for_time(self, timestamp: int) -> TimestampOffset | None:
         """Return the first record of at least this timestamp, as `Log.offset_for_time` does."""

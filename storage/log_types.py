@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePath
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from storage.buffers import page_aligned
 from storage.fs import ReadFile
 from storage.txn_index import AbortedTxn
 from storage.units import Epoch, Offset, TimestampMs
@@ -68,6 +69,9 @@ class Appended(NamedTuple):
     rolled: Rolled | None = None
 
 
+_LARGE: Final = 128 << 10
+
+
 class Truncated(NamedTuple):
     """What a truncation did. `removed` are files that now end in `.deleted`, for the caller to remove in its own time.
 
@@ -88,8 +92,7 @@ class Isolation(Enum):
     COMMITTED = "the last stable offset"
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(NamedTuple):
     """Bytes of a `.log` from the beginning of a batch on; they may end inside a batch, and never cross a segment.
 
     `file` is shared and stays open as long as its segment: read from it, or pass the range on; None if there is nothing
@@ -105,7 +108,7 @@ class Fetched:
 
     def load(self) -> memoryview:
         """Return the bytes. Raises `ReadFault`."""
-        buffer = memoryview(bytearray(self.size))
+        buffer = page_aligned(self.size) if self.size >= _LARGE else memoryview(bytearray(self.size))
         if self.file is None:
             return buffer
         return buffer[: self.file.read_into(self.position, buffer)]
