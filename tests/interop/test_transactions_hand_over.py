@@ -124,14 +124,16 @@ def cluster(kafka_cluster: Callable[..., Cluster]) -> Iterator[Cluster]:
     return started
 
 
-def take(cluster: Cluster, directory: Path) -> Listener:
-    listener = on_the_same_port(cluster, directory)
-    listener.start()
-    return listener
+@pytest.fixture
+def ours(cluster: Cluster, tmp_path: Path) -> Iterator[Listener]:
+    """Our listener in the place of the broker, once it is started; whatever becomes of the test, it does not stay."""
+    listener = on_the_same_port(cluster, tmp_path / "ours")
+    yield listener
+    listener.kill()
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["stopped", "killed"])
-def test_transactions_go_from_a_broker_to_us_and_back(cluster: Cluster, tmp_path: Path, dies: bool) -> None:
+def test_transactions_go_from_a_broker_to_us_and_back(cluster: Cluster, ours: Listener, dies: bool) -> None:
     at, expected = cluster.bootstrap, []
     stays, left = producer(at, "stays"), producer(at, "left")
     whole(stays, "a1", "a2")
@@ -145,7 +147,7 @@ def test_transactions_go_from_a_broker_to_us_and_back(cluster: Cluster, tmp_path
     send(left, "no3", "no4")
     cluster[0].kill()
 
-    ours = take(cluster, tmp_path / "ours")
+    ours.start()
     assert len(read(at, "perf")) == 120
     send(stays, "b3")
     stays.commit_transaction(PATIENCE)
