@@ -122,12 +122,12 @@ def a_log_with_another_name_is_cut_beside_it() -> int:
 
 def a_swap_is_finished_from_whatever_is_left() -> int:
     kinds = ("swap_not_yet_in_place", "swap_half_renamed")
-    return sum(Trial(damaged(KINDS[kind], files=SOUND), strict=True).crash(80).states for kind in kinds)
+    return sum(Trial(damaged(KINDS[kind], files=SOUND), strict=True).crash(40).states for kind in kinds)
 
 
 def a_split_is_finished_from_whatever_is_left() -> int:
     return sum(
-        Trial(overflowing(), unfinished=(), strict=strict).crash(500, depth=1).states for strict in (False, True)
+        Trial(overflowing(), unfinished=(), strict=strict).crash(300, depth=1).states for strict in (False, True)
     )
 
 
