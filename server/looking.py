@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from server.errors import ErrorCode
+from server.errors import ErrorCode, code_of
 from server.views import ReadStore, TopicView
-from storage.errors import ExitStatus, LogmendError
+from storage.errors import ExitStatus, LogmendError, ReadFault
 from storage.readable_log import ReadableLog
 from storage.units import TopicPartition
 
@@ -50,3 +50,12 @@ def log_for(store: ReadStore, name: TopicPartition, client_epoch: int) -> Readab
         is_old = client_epoch < epoch
         raise EpochRefused(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
     return log
+
+
+def code_for(store: ReadStore, name: TopicPartition, error: LogmendError) -> ErrorCode:
+    """Return the code of what a read of a log raised; a fault of the disk is told to the store as well."""
+    if isinstance(error, EpochRefused):
+        return error.code
+    if isinstance(error, ReadFault):
+        store.report(name, error)
+    return code_of(error)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from server.clock import Timers
 from server.dispatch import ListenerInfo
 from storage.config import LogConfig
+from storage.errors import EnvironmentFault
 from storage.readable_log import ReadableLog
 from storage.units import TopicPartition
 
@@ -63,6 +64,9 @@ class ReadStore(Protocol):
 
     def log_dirs(self) -> Sequence[LogDirView]:
         """Return the log directories."""
+
+    def report(self, name: TopicPartition, fault: EnvironmentFault) -> None:
+        """Take note of a fault of the disk in a read: the log directory goes offline; any thread."""
 
     def on_append(self, name: TopicPartition, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called in the loop's thread whenever the high watermark has moved; return what ends that."""

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from server.clock import Handle
 from server.dispatch import Answer, Call, Handler
-from server.errors import ErrorCode, code_of
-from server.looking import ZERO_ID, EpochRefused, TopicIds, log_for
+from server.errors import ErrorCode
+from server.looking import ZERO_ID, TopicIds, code_for, log_for
 from server.ranges import SharedFiles
 from server.versions import ApiKey
 from server.views import Parts, ReadStore
@@ -126,10 +126,8 @@ class _Fetch:
             part.code = ErrorCode.NONE
             try:
                 self._read_log(part, part.name)
-            except EpochRefused as refusal:
-                part.code = refusal.code
             except LogmendError as error:
-                part.code = code_of(error)
+                part.code = code_for(self._store, part.name, error)
         self._size += part.found.size
         self._has_errors = self._has_errors or bool(part.code) or part.diverging is not None
 
@@ -229,7 +227,8 @@ class _Fetch:
         except OSError:
             part.code = ErrorCode.KAFKA_STORAGE_ERROR
         except LogmendError as error:
-            part.code = code_of(error)
+            assert part.name is not None  # it has been read
+            part.code = code_for(self._store, part.name, error)
         return []
 
     def _partition(self, part: _Part, records: list[Segment]) -> dict[str, object]:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from server.dispatch import Call, Handler
-from server.errors import ErrorCode, code_of
-from server.looking import EpochRefused, log_for
+from server.errors import ErrorCode
+from server.looking import code_for, log_for
 from server.versions import ApiKey
 from server.views import Parts, ReadStore
 from storage.errors import LogmendError
@@ -65,10 +65,8 @@ async def _answered(store: ReadStore, name: TopicPartition, asked: Any, *, is_co
         log = log_for(store, name, get(asked, "current_leader_epoch", -1))
         bound = log.last_stable_offset if is_committed else log.high_watermark
         timestamp, offset, epoch = await _found(store, name, log, asked.timestamp, bound)
-    except EpochRefused as refusal:
-        return {"partition_index": name.partition, "error_code": refusal.code}
     except LogmendError as error:
-        return {"partition_index": name.partition, "error_code": code_of(error)}
+        return {"partition_index": name.partition, "error_code": code_for(store, name, error)}
     return {"partition_index": name.partition, "timestamp": timestamp, "offset": offset, "leader_epoch": epoch}
 
 
@@ -91,9 +89,7 @@ def _epoch_end(store: ReadStore, topic: str, asked: Any) -> dict[str, object]:
     try:
         log_for(store, name, get(asked, "current_leader_epoch", -1))
         found = store.end_offset_for_epoch(name, asked.leader_epoch) if asked.leader_epoch >= 0 else None
-    except EpochRefused as refusal:
-        return {"partition": name.partition, "error_code": refusal.code}
     except LogmendError as error:
-        return {"partition": name.partition, "error_code": code_of(error)}
+        return {"partition": name.partition, "error_code": code_for(store, name, error)}
     epoch, end = (_NONE, _NONE) if found is None else found
     return {"partition": name.partition, "error_code": ErrorCode.NONE, "leader_epoch": epoch, "end_offset": end}

@@ -15,6 +15,7 @@ from support.managers import NOW, P0, A, FailingFs, batch
 from support.memory_fs import MemoryFs
 from support.serving import TestEngine, stored
 from support.wire_calls import call_of
+from support.wrapped_fs import READING
 
 from server.clock import LoopTimers
 from server.dispatch import Call, ListenerInfo
@@ -239,6 +240,21 @@ def test_a_directory_that_is_offline_says_so_for_reads_and_offsets_and_metadata_
         assert (partition["error_code"], partition["leader_id"], partition["leader_epoch"]) == (0, 3, -1)
         directories = await reading.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})
         assert directories["results"][0]["error_code"] == ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(test, fs=fs)
+
+
+def test_a_log_that_cannot_be_read_takes_its_directory_offline() -> None:
+    fs = FailingFs(MemoryFs(), errno.EIO, lambda call: call.method in READING)
+
+    async def test(reading: Reading) -> None:
+        await reading.append(b"x" * 100)
+        assert reading.manager.offline == {}
+        fs.is_broken = True
+        assert shown(reading.fetch({}))["error_code"] == ErrorCode.KAFKA_STORAGE_ERROR
+        await reading.store.run(lambda _manager: None)  # behind what was reported
+        (reason,) = reading.manager.offline.values()
+        assert "EIO" in reason
 
     run(test, fs=fs)
 
