@@ -41,6 +41,8 @@ class KafkaPythonMember(Member):
         self.topic = topic
 
     def open(self) -> None:
+        # Version 3 assigns by what it knows of the topic when it joins, now and then nothing, and leaves it at that.
+        self.consumer.partitions_for_topic(self.topic)
         self.consumer.subscribe([self.topic])
 
     def step(self) -> None:
