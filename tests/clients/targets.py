@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Final, Protocol, Self
 
+from confluent_kafka.admin import AdminClient
 from interop.kafka_lab import Cluster, end
 
 AGAINST_KAFKA: Final = os.environ.get("LOGMEND_CLIENTS_TARGET") == "kafka"
@@ -53,7 +54,15 @@ class Broker:
         return self.cluster[0].log_dirs[0]
 
     def start(self) -> None:
+        """Start it and wait until it lets itself in: before that it listens, and makes no topics."""
         self.cluster[0].start()
+        admin, deadline = (
+            AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}),
+            time.monotonic() + START_SECONDS,
+        )
+        while not admin.list_topics(timeout=START_SECONDS).brokers:
+            assert time.monotonic() < deadline, "the broker is not let in"
+            time.sleep(0.1)
 
     def kill(self) -> None:
         self.cluster[0].kill()
