@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from clients.targets import Listener
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from interop.kafka_lab import free_port
 
 PATIENCE = 100.0
@@ -46,11 +47,17 @@ def producer(listener: Listener, transactional_id: str, **more: Any) -> Producer
     return made
 
 
+def noted(failed: list[KafkaError], error: KafkaError | None) -> None:
+    """Take note of what came of a record; for a callback of its delivery."""
+    if error is not None:
+        failed.append(error)
+
+
 def send(made: Producer, *values: str, may_fail: bool = False) -> None:
     """Send and wait until they are acknowledged, one to each partition in turn."""
-    failed: list[Any] = []
+    failed: list[KafkaError] = []
     for number, value in enumerate(values):
-        made.produce("orders", value, partition=number % 3, on_delivery=lambda error, _: error and failed.append(error))
+        made.produce("orders", value, partition=number % 3, on_delivery=lambda error, _: noted(failed, error))
     assert made.flush(PATIENCE) == 0
     assert may_fail or not failed
 
@@ -66,12 +73,15 @@ def read(listener: Listener, *, until: Iterable[str] = (), isolation: str = "rea
             message = consumer.poll(1.0)
             if message is None:
                 continue
-            if message.error() is None:
-                assert message.value().decode() not in seen, "a record is there twice"
-                seen.add(message.value().decode())
-                at_end.discard(message.partition())
-            elif message.error().code() == KafkaError._PARTITION_EOF:
-                at_end.add(message.partition())
+            error, partition, value = message.error(), message.partition(), message.value()
+            assert partition is not None
+            if error is None:
+                assert value is not None
+                assert value.decode() not in seen, "a record is there twice"
+                seen.add(value.decode())
+                at_end.discard(partition)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at_end.add(partition)
     finally:
         consumer.close()
     assert len(at_end) == 3, f"not read to the end: {seen}"

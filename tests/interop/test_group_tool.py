@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from clients.targets import Listener
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from interop.kafka_lab import KAFKA, java
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,7 +50,10 @@ class Reader:
             assert time.monotonic() < deadline, f"{len(self.seen)} of {count} records"
             message = self.consumer.poll(0.2)
             if message is not None and message.error() is None:
-                self.seen.append((message.partition(), message.offset()))
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None
+                assert offset is not None
+                self.seen.append((partition, offset))
         committed = self.consumer.commit(asynchronous=False)
         assert committed
         assert all(each.error is None for each in committed)
@@ -93,7 +96,7 @@ def generations(lines: list[str], group: str) -> list[int]:
 
 
 @pytest.fixture
-def cluster(kafka_cluster: Callable[..., Cluster]) -> Iterator[Cluster]:
+def cluster(kafka_cluster: Callable[..., Cluster]) -> Cluster:
     started = kafka_cluster(config=CONFIG)
     started.create_topic("orders", partitions=3)
     return started

@@ -9,12 +9,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from interop.kafka_lab import Cluster, free_port
 from interop.test_recover_live_broker import logmend
 
@@ -32,7 +28,7 @@ def make_certificate(directory: Path) -> None:
     """Write a key and a certificate for loopback that vouches for itself."""
     key, certificate = directory / "key.pem", directory / "certificate.pem"
     words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=broker",
-             "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]  # fmt: skip
+             "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]  # fmt: skip
     subprocess.run(words, check=True, capture_output=True)
     (directory / "both.pem").write_text(key.read_text() + certificate.read_text())
 

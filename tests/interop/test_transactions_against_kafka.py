@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 from clients.targets import Listener
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from interop.kafka_lab import Cluster, run_java
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer

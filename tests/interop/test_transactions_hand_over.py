@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from clients.targets import Listener
-from clients.test_ends_of_transactions import FENCED, fails
+from clients.test_ends_of_transactions import FENCED, fails, noted
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from interop.kafka_lab import Cluster, run_java
 from interop.test_groups_hand_over import CONFIG, on_the_same_port
@@ -37,9 +37,9 @@ def producer(bootstrap: str, transactional_id: str, **more: Any) -> Producer:
 
 
 def send(made: Producer, *values: str) -> None:
-    failed: list[Any] = []
+    failed: list[KafkaError] = []
     for number, value in enumerate(values):
-        made.produce("orders", value, partition=number % 2, on_delivery=lambda error, _: error and failed.append(error))
+        made.produce("orders", value, partition=number % 2, on_delivery=lambda error, _: noted(failed, error))
     assert made.flush(PATIENCE) == 0
     assert not failed
 
@@ -60,10 +60,13 @@ def read(bootstrap: str, topic: str = "orders") -> list[str]:
     while len(at_end) < 2:
         assert time.monotonic() < deadline, seen
         message = consumer.poll(1.0)
-        if message is not None and message.error() is None:
-            seen.append(message.value().decode())
-        elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
-            at_end.add(message.partition())
+        if message is None:
+            continue
+        error, partition, value = message.error(), message.partition(), message.value()
+        if error is None and value is not None:
+            seen.append(value.decode())
+        elif error is not None and partition is not None and error.code() == KafkaError._PARTITION_EOF:
+            at_end.add(partition)
     consumer.close()
     return sorted(seen)
 
@@ -117,7 +120,7 @@ def shown(cluster: Cluster, bootstrap: str, *words: str) -> list[list[str]]:
 
 
 @pytest.fixture
-def cluster(kafka_cluster: Callable[..., Cluster]) -> Iterator[Cluster]:
+def cluster(kafka_cluster: Callable[..., Cluster]) -> Cluster:
     started = kafka_cluster(config=CONFIG | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"})
     for topic in ("orders", "perf"):
         started.create_topic(topic, partitions=2)
