@@ -35,7 +35,7 @@ _SCANDIR: Final = os.scandir  # whoever puts another in its place shows another 
 _FULL, _GONE = (errno.ENOSPC, errno.EDQUOT), (errno.ENOENT, errno.ESTALE)
 _LOCK_NAME: Final = ".lock"
 # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes. It means nothing for a plain file.
-_SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_APPEND
+_SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FLOCK: Final = struct.Struct("@hhqqi0q")  # flock of fcntl(2): type, whence, start, length, process; padded at its end
 
 _Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
@@ -198,12 +198,13 @@ def _file_stat(raw: os.stat_result) -> FileStat:
 def _open_plain(path: PurePath, mode: str, like: FileStat | None = None) -> io.FileIO:
     """Open a plain file to create, read or write; raises `OSError`.
 
-    The kind is asked of what was opened, not of the name before: between the two it could be swapped.
+    The kind is asked of what was opened, not of the name before: in between it could be swapped.
     """
     if path.name == _LOCK_NAME:
         raise _refusal(errno.EBUSY)  # closing it again would drop the lock that this very process may hold
     bits = 0o644 if like is None else 0o600  # nobody else may open it before it has its mode
-    opened = open(path, mode, buffering=0, opener=lambda name, flags: os.open(name, flags | _SAFE, bits))  # noqa: SIM115
+    safe = _SAFE if mode == "rb" else _SAFE | os.O_APPEND
+    opened = open(path, mode, buffering=0, opener=lambda name, flags: os.open(name, flags | safe, bits))  # noqa: SIM115
     raw = cast(io.FileIO, opened)
     try:
         found = os.fstat(raw.fileno())
@@ -421,8 +422,7 @@ def _identity(directory: PurePath) -> tuple[int, int]:
 
 
 def _open_lock(path: PurePath, flags: int) -> int:
-    descriptor = os.open(path, flags | _SAFE, 0o644)
-    if stat_bits.S_ISREG(os.fstat(descriptor).st_mode):
+    if stat_bits.S_ISREG(os.fstat(descriptor := os.open(path, flags | _SAFE, 0o644)).st_mode):
         return descriptor
     os.close(descriptor)
     raise _refusal(errno.EINVAL)
