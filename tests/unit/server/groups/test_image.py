@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,7 +167,7 @@ class Closing:
     def read(self, *arguments: Any, **more: Any) -> Any:
         found = self.log.read(*arguments, **more)
         self.left -= 1
-        return replace(found, file=Closed()) if self.left >= 0 else found
+        return found._replace(file=Closed()) if self.left >= 0 else found
 
 
 class Closed:
