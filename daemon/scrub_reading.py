@@ -28,6 +28,8 @@ from storage.log_reader import LogReader
 SOUND: Final = "sound"
 _SOON_MS: Final = 60_000
 _UNFLUSHED_MS: Final = 600_000
+_UNFLUSHED_SHARE_MS: Final = 50
+"""Of each second of the cycle, until a closed segment that is not flushed is asked for again: a twentieth of it."""
 _LOOKS: Final = 6
 """How often files that move at every look are read again before they are left for later."""
 
@@ -90,7 +92,8 @@ class SegmentReadings:
             if next_base is not None and (point is None or next_base <= point):
                 self._now = _Reading(row, ClosedScan(bench.disk, files, self._reader))
             elif next_base is not None:
-                bench.page.postpone(row, now_ms + _UNFLUSHED_MS)
+                share = int(bench.options().cycle_seconds * _UNFLUSHED_SHARE_MS)
+                bench.page.postpone(row, now_ms + min(_UNFLUSHED_MS, share))
             elif point is None or point <= row.base:
                 self._sound(row, files.log_stat, "nothing")  # nothing of it is flushed
             else:

@@ -120,9 +120,9 @@ def produce_steadily(cluster: Cluster, count: int) -> None:
     assert failed == []
 
 
-def await_true(what: str, question: Any, seconds: float = _PATIENCE) -> None:
-    """Return once `question()` is true."""
+def await_true(what: str, question: Any, seconds: float = _PATIENCE, *, tell: Any = lambda: "") -> None:
+    """Return once `question()` is true; `tell` says how things stand where it does not get so."""
     deadline = time.monotonic() + seconds
     while not question():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s; {tell()}"
         time.sleep(0.05)

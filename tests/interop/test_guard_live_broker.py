@@ -115,6 +115,15 @@ class Guards:
         """Return what keeps the workers still while it is held."""
         return self._held
 
+    def state(self, log: Path) -> str:
+        """Return what is known of a segment, and what the scrubbers do."""
+        rows = self.ledger.read(
+            "SELECT s.* FROM segments s JOIN partitions p ON p.id = s.partition WHERE directory = ? AND base = ?",
+            log.parent.name, int(log.stem),
+        )  # fmt: skip
+        scrubs = [worker.status()[0].scrub for worker in self.workers]
+        return f"there: {log.exists()}; now: {self.clock.now_ms()}; {rows}; {scrubs}; {self.findings}; {self.failed}"
+
     @property
     def findings(self) -> list[Any]:
         return [finding for worker in self.workers for finding in worker.status()[0].findings]
@@ -198,7 +207,9 @@ def check_flips(cluster: Cluster, guards: Guards, log_dir: Path) -> None:
     assert (new.position, new.first_offset) == (position, base)
     old = min(directory.glob("*.log"))
     flip(old, 200)
-    await_true("the old one is found", lambda: any(f.path == old for f in guards.findings))
+    await_true(
+        "the old one is found", lambda: any(f.path == old for f in guards.findings), tell=lambda: guards.state(old)
+    )
     (found,) = [f for f in guards.findings if f.path == old]
     assert (found.kind, found.verdict, found.severity) == ("batch_crc", "on disk", "damage")
     assert found.position <= 200 < found.position + found.size
