@@ -200,20 +200,6 @@ def test_a_closed_segment_above_the_recovery_point_waits(place: Place, tmp_path:
     guarded.close()
 
 
-def test_what_was_not_flushed_when_its_turn_came_is_read_within_the_cycle_after_it_was(
-    place: Place, tmp_path: Path
-) -> None:
-    place.flush(NAME, 0)
-    made = Guarded(place, tmp_path / "state", scrub=replace(FAST, cycle_seconds=100))
-    made.run(100)  # each had its turn
-    assert verified(made) == []
-    place.flush(NAME, 600)
-    made.told.all.clear()
-    made.run(100)
-    assert {0, 100, 200, 300, 400} <= set(verified(made))
-    made.close()
-
-
 def test_neighbours_of_damage_are_read_next(guarded: Guarded, place: Place) -> None:
     place.flip(NAME, 200, 300)
     row = guarded.worker._scrubber.census.partitions[NAME]
