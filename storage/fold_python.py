@@ -207,7 +207,8 @@ class _Index:
         timestamps, positions, last = columns.max_timestamp, columns.position, columns.last_offset
         due = self._due(positions)
         rises = timestamps[0] >= self.max_timestamp and all(map(ge, timestamps[1:], timestamps))
-        fits = last[0] >= self._base and last[-1] - self._base <= INT32_MAX and positions[-1] <= INT32_MAX
+        fits = min(last[0], self.max_timestamp_offset) >= self._base
+        fits = fits and last[-1] - self._base <= INT32_MAX and positions[-1] <= INT32_MAX
         room = min(self._offsets_room // 8 - len(self.offsets) // 8, self._times_room // 12 - len(self._times) // 12)
         if not (rises and fits) or len(due) > room:
             self._add_singly(columns, due)
