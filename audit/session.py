@@ -23,8 +23,8 @@ _PACKAGES: Final = ("storage", "checkpoint", "recovery", "audit")
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _LIGHT_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Of a session on one machine, where Java passes work on to Python for some seconds or minutes: to compile its code
-twice, and to collect its garbage on all cores, costs more than it gains. Measured: half the processor time of a small
-audit, and two thirds of the memory."""
+twice, and to collect its garbage on all cores, takes more of the machine than it need. Measured beside other load: half
+the processor time of a small audit, two thirds of the memory; a quiet machine is no faster (bench/README.md)."""
 _LOG4J: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
