@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from server.conversation import Conversation, Tally
-from wire.frame import FrameInvalid, FrameReader
+from server.transport import Transport
+from wire.frame import FrameReader
 from wire.segments import FileRange, Segment, let_go, size_of
 
 _PIECES: Final = 64
@@ -25,7 +25,7 @@ _A_TURN: Final = 8 << 20
 """Bytes that one connection sends or receives before the others have their turn."""
 
 
-class PlainTransport:
+class PlainTransport(Transport):
     """See the module. `received_into` is memory that all transports of the loop share."""
 
     def __init__(
@@ -36,12 +36,11 @@ class PlainTransport:
         tally: Tally,
         closed: Callable[[PlainTransport], None],
     ) -> None:
-        self._socket, self._reader, self._shared, self._tally = made, reader, received_into, tally
+        super().__init__(reader, tally)
+        self._socket, self._shared = made, received_into
         self._closed = closed
         self._loop = asyncio.get_running_loop()
-        self._out: deque[Segment] = deque()
-        self._sent_of_first = 0
-        self._is_reading = self._is_writing = self._ends_when_sent = self.is_closed = False
+        self._is_writing = False
         self.began = self.moved = self._loop.time()
         """When it began, and when a byte last came or went."""
         self.conversation: Conversation
@@ -76,10 +75,7 @@ class PlainTransport:
             self._loop.remove_writer(self._socket)
         self._socket.close()
         self.conversation.over()
-        self._reader.abandon()
-        let_go(list(self._out))
-        self._out.clear()
-        self._closed(self)
+        self._forget(lambda: self._closed(self))
 
     def close_when_sent(self) -> None:
         self._ends_when_sent = True
@@ -96,11 +92,6 @@ class PlainTransport:
         elif self._is_reading and not reads:
             self._loop.remove_reader(self._socket)
         self._is_reading = reads
-
-    @property
-    def is_midway(self) -> bool:
-        """Whether a frame has begun to come, and is let come."""
-        return self._reader.is_midway and self._is_reading
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do what the loop asks for; a fault of ours, or memory that is not there, ends this connection alone."""
@@ -125,17 +116,8 @@ class PlainTransport:
             self.close("the peer has closed it")
             return
         self.moved = self._loop.time()
-        self._tally.received += count
-        try:
-            if target is None:
-                frames = self._reader.feed(self._shared[:count])
-            else:
-                frame = self._reader.filled(count)
-                frames = [] if frame is None else [frame]
-        except FrameInvalid as error:
-            self._tally.closed["frame"] += 1
-            self._tally.report("frame", str(error))
-            self.close(str(error))
+        frames = self._frames(count, self._shared if target is None else None)
+        if frames is None:
             return
         if frames:
             self.conversation.take(frames)

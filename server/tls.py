@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
 from server.conversation import Conversation, Tally
+from server.transport import Transport
 from storage.errors import ConfigInvalid, printable
-from wire.frame import Frame, FrameInvalid, FrameReader
+from wire.frame import FrameReader
 from wire.segments import FileRange, Segment, let_go
 
 _PIECE: Final = 64 << 10
@@ -32,7 +32,7 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
     return context
 
 
-class TlsTransport(asyncio.BufferedProtocol):
+class TlsTransport(Transport, asyncio.BufferedProtocol):
     """See the module; to be used like `PlainTransport` once `begin` was called."""
 
     def __init__(
@@ -42,13 +42,12 @@ class TlsTransport(asyncio.BufferedProtocol):
         begun: Callable[[TlsTransport], Conversation],
         closed: Callable[[TlsTransport], None],
     ) -> None:
-        self._reader, self._tally, self._begun, self._closed = reader, tally, begun, closed
+        super().__init__(reader, tally)
+        self._begun, self._closed = begun, closed
         self._loop = asyncio.get_running_loop()
-        self._out: deque[Segment] = deque()
-        self._sent_of_first = 0
         self._buffer = memoryview(bytearray(_PIECE))
         self._has_target = False
-        self._is_paused = self._ends_when_sent = self.is_closed = False
+        self._is_paused = False
         self._is_reading = True
         self._transport: asyncio.Transport | None = None
         self.began = self.moved = self._loop.time()
@@ -88,23 +87,12 @@ class TlsTransport(asyncio.BufferedProtocol):
         if self.is_closed or self.conversation is None:
             return
         self.moved = self._loop.time()
-        self._tally.received += nbytes
-        try:
-            frames = self._taken(nbytes)
-        except FrameInvalid as error:
-            self._tally.closed["frame"] += 1
-            self._tally.report("frame", str(error))
-            self.close(str(error))
+        frames = self._frames(nbytes, None if self._has_target else self._buffer)
+        if frames is None:
             return
         if frames:
             self.conversation.take(frames)
         self.look()
-
-    def _taken(self, count: int) -> list[Frame]:
-        if not self._has_target:
-            return self._reader.feed(self._buffer[:count])
-        frame = self._reader.filled(count)
-        return [] if frame is None else [frame]
 
     def eof_received(self) -> bool:
         return False
@@ -114,11 +102,6 @@ class TlsTransport(asyncio.BufferedProtocol):
     @property
     def is_congested(self) -> bool:
         return bool(self._out) or self._is_paused
-
-    @property
-    def is_midway(self) -> bool:
-        """Whether a frame has begun to come, and is let come."""
-        return self._reader.is_midway and self._is_reading
 
     def send(self, segments: list[Segment]) -> None:
         if self.is_closed:
@@ -136,10 +119,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._transport.abort()
         if self.conversation is not None:
             self.conversation.over()
-        self._reader.abandon()
-        let_go(list(self._out))
-        self._out.clear()
-        self._closed(self)
+        self._forget(lambda: self._closed(self))
 
     def close_when_sent(self) -> None:
         self._ends_when_sent = True
