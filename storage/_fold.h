@@ -546,6 +546,9 @@ scan_and_fold(struct fold *fold, const uint8_t *window, size_t length, int64_t *
     *folded = (struct folded){.next = next};
     struct scanned *const done = &folded->scanned;
     do {
+        /* Scanning may be left for good where a window is a mapped file (see _mapped.h): all that is known by then has
+           to be in memory. */
+        __asm__ volatile("" ::: "memory");
         const struct scanned part = scan_batches(window + done->size, length - done->size, block, some,
                                                  position + (int64_t)done->size, folded->next);
         if (part.count) {

@@ -1,12 +1,12 @@
 /* The module `storage._scan`: the C kernel behind storage/scan_native.py and storage/fold_native.py.
 
    Here is what touches Python: arguments in, the interpreter's lock released, numbers out. The loops are in _batches.h,
-   _fold.h and _crc.h. */
+   _fold.h, _mapped.h and _crc.h. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "_fold.h"
+#include "_mapped.h"
 
 /* ---- functions over a buffer ---- */
 
@@ -299,6 +299,17 @@ Fold_add(FoldObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Return what `folded` holds, NULL with an exception set if memory did not suffice. */
+static PyObject *
+folded_value(const struct folded *folded, int failed)
+{
+    if (failed)
+        return PyErr_NoMemory();
+    return Py_BuildValue("nniLLL", (Py_ssize_t)folded->scanned.count, (Py_ssize_t)folded->scanned.size,
+                         (int)folded->scanned.stop, (long long)folded->next, (long long)folded->last_position,
+                         (long long)folded->before_last);
+}
+
 static PyObject *
 Fold_scan(FoldObject *self, PyObject *args)
 {
@@ -320,14 +331,38 @@ Fold_scan(FoldObject *self, PyObject *args)
                                next_offset, &folded);
         Py_END_ALLOW_THREADS
         self->is_busy = 0;
-        if (failed)
-            PyErr_NoMemory();
-        else
-            result = Py_BuildValue("nniLLL", (Py_ssize_t)folded.scanned.count, (Py_ssize_t)folded.scanned.size,
-                                   (int)folded.scanned.stop, (long long)folded.next, (long long)folded.last_position,
-                                   (long long)folded.before_last);
+        result = folded_value(&folded, failed);
     }
     PyBuffer_Release(&window);
+    PyBuffer_Release(&block);
+    return result;
+}
+
+static PyObject *
+Fold_scan_file(FoldObject *self, PyObject *args)
+{
+    Py_buffer block;
+    Py_ssize_t capacity;
+    long long position, end, next_offset;
+    int file;
+    PyObject *result = NULL;
+    if (!is_free(self) || !PyArg_ParseTuple(args, "iw*nLLL", &file, &block, &capacity, &position, &end, &next_offset))
+        return NULL;
+    int64_t *const columns = columns_of(&block, capacity);
+    if (columns != NULL && (position < 0 || end <= position || end - position > MAPPED))
+        PyErr_Format(PyExc_ValueError, "bytes %lld to %lld", position, end);
+    else if (columns != NULL) {
+        struct folded folded = {.next = next_offset, .scanned.stop = NEED_MORE};
+        int failed = 0;
+        if (guard_install()) {
+            self->is_busy = 1;
+            Py_BEGIN_ALLOW_THREADS
+            failed = scan_and_fold_file(&self->fold, file, columns, (size_t)capacity, position, end, next_offset, &folded);
+            Py_END_ALLOW_THREADS
+            self->is_busy = 0;
+        }
+        result = folded_value(&folded, failed);
+    }
     PyBuffer_Release(&block);
     return result;
 }
@@ -452,6 +487,7 @@ Fold_events_overflowed(FoldObject *self, PyObject *Py_UNUSED(unused))
 static PyMethodDef fold_methods[] = {
     {"add", (PyCFunction)Fold_add, METH_VARARGS, NULL},
     {"scan", (PyCFunction)Fold_scan, METH_VARARGS, NULL},
+    {"scan_file", (PyCFunction)Fold_scan_file, METH_VARARGS, NULL},
     {"facts", (PyCFunction)Fold_facts, METH_NOARGS, NULL},
     {"epochs", (PyCFunction)Fold_epochs, METH_NOARGS, NULL},
     {"offset_index", (PyCFunction)Fold_offset_index, METH_NOARGS, NULL},
@@ -516,6 +552,7 @@ module_exec(PyObject *module)
     if (type == NULL)
         return -1;
     result |= PyModule_AddObjectRef(module, "Fold", type);
+    result |= PyModule_AddIntMacro(module, MAPPED);
     Py_DECREF(type);
     return result;
 }

@@ -4,6 +4,7 @@ from storage.fold_python import Event, Facts, Pair
 from storage.rows import Data, Led
 
 COLUMNS: Final[tuple[str, ...]]
+MAPPED: Final[int]
 
 def scan(
     window: memoryview, block: memoryview, capacity: int, position: int, next_offset: int, /
@@ -34,6 +35,9 @@ class Fold:
     def add(self, block: memoryview, capacity: int, count: int, /) -> None: ...
     def scan(
         self, window: memoryview, block: memoryview, capacity: int, position: int, next_offset: int, /
+    ) -> tuple[int, int, int, int, int, int]: ...
+    def scan_file(
+        self, file: int, block: memoryview, capacity: int, position: int, end: int, next_offset: int, /
     ) -> tuple[int, int, int, int, int, int]: ...
     def facts(self) -> Facts: ...
     def epochs(self) -> list[Pair]: ...

@@ -151,6 +151,21 @@ class SegmentFold:
         self._take(self._kernel.facts())
         return folded
 
+    def scan_file(
+        self, descriptor: int, rows: BatchRows, *, position: int, end: int, next_offset: int = 0
+    ) -> Folded | None:
+        """Do the same with the bytes from `position` to `end` of an open file, at most 8 MiB, without copying them.
+
+        It ends with NEED_MORE before bytes that cannot be had, because of a disk or because the file is shorter: who
+        reads them learns why. Returns None, and does nothing, where the kernel cannot do this.
+        """
+        scan_file = getattr(self._kernel, "scan_file", None)
+        if scan_file is None:
+            return None
+        folded: Folded = scan_file(descriptor, rows, position, end, next_offset)
+        self._take(self._kernel.facts())
+        return folded
+
     def offset_index(self) -> bytes:
         """Return the `.index` that a broker's recovery writes, trimmed: 8 bytes an entry.
 

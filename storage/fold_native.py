@@ -28,6 +28,12 @@ class NativeFold:
         )
         return Folded(size, Stop(stop), following, last_position, before_last)
 
+    def scan_file(self, descriptor: int, rows: BatchRows, position: int, end: int, next_offset: int) -> Folded:
+        _, size, stop, following, last_position, before_last = self._fold.scan_file(
+            descriptor, rows.block, rows.capacity, position, end, next_offset
+        )
+        return Folded(size, Stop(stop), following, last_position, before_last)
+
     def events(self) -> list[Event]:
         out, held = self._fold.events()
         return out + sorted(held)

@@ -23,7 +23,7 @@ from pathlib import PurePath
 from typing import Final, Protocol, Self, TypeAlias, cast
 
 from storage.errors import DiskFull, EnvironmentFault, FileVanished, LogDirInUse, ReadFault, WriteFault, printable
-from storage.file_stat import FileKind, FileStat
+from storage.file_stat import ALL_KINDS, FileKind, FileStat, stat_of
 
 try:
     from storage import _disk
@@ -39,8 +39,6 @@ _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FLOCK: Final = struct.Struct("@hhqqi0q")  # flock of fcntl(2): type, whence, start, length, process; padded at its end
 
 _Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
-_ALL_KINDS: Final = (FileKind.FILE, FileKind.DIRECTORY, FileKind.SYMLINK, FileKind.OTHER)
-_KINDS: Final = dict(zip((stat_bits.S_IFREG, stat_bits.S_IFDIR, stat_bits.S_IFLNK), _ALL_KINDS, strict=False))
 
 
 class _Closing(Protocol):
@@ -188,13 +186,6 @@ def _refusal(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
-def _file_stat(raw: os.stat_result) -> FileStat:
-    mode, blocks = raw.st_mode, getattr(raw, "st_blocks", 0)
-    kind, permissions = _KINDS.get(stat_bits.S_IFMT(mode), FileKind.OTHER), stat_bits.S_IMODE(mode)
-    size, times, place = raw.st_size, raw.st_mtime_ns, (raw.st_ino, raw.st_dev)
-    return FileStat(kind, size, times, *place, permissions, raw.st_uid, raw.st_gid, raw.st_nlink, blocks * 512)
-
-
 def _open_plain(path: PurePath, mode: str, like: FileStat | None = None) -> io.FileIO:
     """Open a plain file to create, read or write; raises `OSError`.
 
@@ -286,6 +277,10 @@ class _OsReadFile(_OpenFile):
             raise read_fault(f"reading at {position + done}", self._path, error) from error
         return done
 
+    def descriptor(self) -> int:
+        """Return the number of the open file, which ends with `close`; -1 where it is none of the real disk's."""
+        return self._raw.fileno() if os.scandir is _SCANDIR else -1
+
     def duplicate(self) -> int:
         """Return another descriptor of the file; `OSError` or `ValueError` once it is closed."""
         with self._turn:
@@ -325,11 +320,11 @@ class OsFs:
         found: dict[str, FileStat] = {}
         with _raising(read_fault, "listing", directory):
             if _has_kernel():
-                return dict(sorted(_disk.entries(directory, FileStat, _ALL_KINDS)))
+                return dict(sorted(_disk.entries(directory, FileStat, ALL_KINDS)))
             with os.scandir(directory) as listing:
                 for entry in listing:
                     with contextlib.suppress(FileNotFoundError):
-                        found[entry.name] = _file_stat(entry.stat(follow_symlinks=False))
+                        found[entry.name] = stat_of(entry.stat(follow_symlinks=False))
         return dict(sorted(found.items()))
 
     def read_parts(self, directory: PurePath, wanted: tuple[tuple[str, int, int], ...]) -> list[bytes | int] | None:
@@ -338,7 +333,7 @@ class OsFs:
 
     def stat(self, path: PurePath) -> FileStat:
         with _raising(read_fault, "looking at it", path):
-            return _file_stat(os.lstat(path))
+            return stat_of(os.lstat(path))
 
     def open_read(self, path: PurePath) -> ReadFile:
         try:
@@ -436,7 +431,7 @@ def _take_lock(directory: PurePath) -> int | None:
             contextlib.suppress(FileExistsError),
             open(_open_lock(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), "rb") as made,
         ):
-            _give(made.fileno(), _file_stat(os.stat(directory)), 0o644)
+            _give(made.fileno(), stat_of(os.stat(directory)), 0o644)
         descriptor = _open_lock(path, os.O_RDWR)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

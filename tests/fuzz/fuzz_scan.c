@@ -6,10 +6,11 @@
    Every window is an allocation of its exact size, so that one byte read beyond it is caught. It also checks what holds
    whatever the bytes: sizes within bounds, a found batch accepted by the scanner, rows in order. */
 
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <time.h>
 
-#include "../../storage/_fold.h"
+#include "../../storage/_mapped.h"
 
 static uint64_t state;
 
@@ -109,6 +110,34 @@ fold_window(const uint8_t *window, size_t size, int64_t *block, size_t capacity)
     fold_free(&fold);
 }
 
+/* What is mapped gives what is in memory; a file that is shorter than it was gives what is there, and no signal. */
+static void
+fold_file(const uint8_t *window, size_t size, int64_t *block, size_t capacity, int file)
+{
+    struct fold read, mapped, cut;
+    struct folded wanted, found;
+    const size_t before = below(3) ? 0 : below(9000), left = below(size + 1);
+    fold_init(&read, 0, 4096, 400, 20, 64);
+    fold_init(&mapped, 0, 4096, 400, 20, 64);
+    fold_init(&cut, 0, 4096, 400, 20, 64);
+    require(ftruncate(file, 0) == 0 && pwrite(file, window, size, (off_t)before) == (ssize_t)size, "a file is written");
+    const int64_t first = (int64_t)before, end = first + (int64_t)size;
+    require(scan_and_fold(&read, window, size, block, capacity, first, 0, &wanted) == 0, "memory");
+    require(scan_and_fold_file(&mapped, file, block, capacity, first, end, 0, &found) == 0, "memory");
+    require(found.scanned.size == wanted.scanned.size && found.scanned.stop == wanted.scanned.stop
+                && found.next == wanted.next && found.last_position == wanted.last_position
+                && mapped.digest_low == read.digest_low && mapped.digest_high == read.digest_high
+                && mapped.offsets.size == read.offsets.size && mapped.blocks.size == read.blocks.size,
+            "a mapped file folds as memory does");
+    require(ftruncate(file, (off_t)(before + left)) == 0, "a file is cut");
+    require(scan_and_fold_file(&cut, file, block, capacity, first, end, 0, &found) == 0, "memory");
+    require(found.scanned.size <= wanted.scanned.size, "no more is folded than was there");
+    require(before + found.scanned.size <= (before + left + 4095) / 4096 * 4096, "nothing beyond the last page is folded");
+    fold_free(&read);
+    fold_free(&mapped);
+    fold_free(&cut);
+}
+
 /* Return up to twenty records, sound but for two bytes at most. */
 static uint8_t *
 make_records(size_t *size)
@@ -146,7 +175,7 @@ through_records(const uint8_t *payload, size_t size)
 }
 
 static void
-one_round(void)
+one_round(int file)
 {
     size_t size;
     uint8_t *const window = make_window(&size);
@@ -169,6 +198,8 @@ one_round(void)
         require(scan_batches(window + place, size - place, block, 1, 0, lowest).count == 1, "a found batch is sound");
     }
     fold_window(window, size, block, capacity);
+    if (size && below(4) == 0)
+        fold_file(window, size, block, capacity, file);
     through_records(window, size);
     uint8_t *const payload = make_records(&size);
     through_records(payload, size);
@@ -183,11 +214,13 @@ main(int argc, char **argv)
     const time_t end = time(NULL) + (argc > 1 ? atoi(argv[1]) : 10);
     const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL);
     unsigned long rounds = 0;
+    const int file = memfd_create("window", 0);
+    require(file >= 0 && guard_install(), "a file and a guard");
     crc_init();
     printf("seed %llu\n", (unsigned long long)seed);
     for (state = seed; time(NULL) < end; rounds++) {
         crc_choose(rounds % 3 == 0);
-        one_round();
+        one_round(file);
     }
     printf("%lu rounds, nothing found\n", rounds);
     return 0;
