@@ -1,4 +1,5 @@
-/* Many small looks at one directory in one call: its entries with their stats, and parts of its plain files.
+/* Many small looks at a disk in one call: entries of a directory with their stats, parts of its plain files, and the
+   headers of batches one after another.
 
    What a quick look at a clean log directory costs is not reading but asking: thousands of names, some 30 bytes of each.
    Called by storage/fs.py alone, whose Python does the same where this was not built. The system is asked without the
@@ -264,9 +265,74 @@ module_parts(PyObject *Py_UNUSED(module), PyObject *args)
     return made;
 }
 
+/* ---- batches ---- */
+
+enum { V2_HEADER = 61, OVERHEAD = 12, PIECE = 8 << 10 };
+
+struct place {
+    int64_t position, size, base_offset, last_offset, max_timestamp;
+};
+
+static int64_t
+big_endian(const uint8_t *bytes, int count)
+{
+    uint64_t number = bytes[0] & 0x80 ? UINT64_MAX : 0;
+    for (int n = 0; n < count; n++)
+        number = number << 8 | bytes[n];
+    return (int64_t)number;
+}
+
+/* Find the first batch from `start` on that reaches `offset` or `timestamp` and ends by `end`; false where anything but
+   batches of magic 2 comes before it, or the disk refuses: then somebody else has to look. */
+static int
+place_find(int file, int64_t start, int64_t end, int64_t offset, int64_t timestamp, struct place *found)
+{
+    uint8_t piece[PIECE];
+    while (end - start >= V2_HEADER) {
+        const ssize_t wanted = end - start < PIECE ? (ssize_t)(end - start) : PIECE;
+        const ssize_t filled = pread(file, piece, (size_t)wanted, (off_t)start);
+        int64_t at = 0;
+        if (filled < V2_HEADER)
+            return 0;
+        while (filled - at >= V2_HEADER) {
+            const uint8_t *const header = piece + at;
+            const int64_t size = big_endian(header + 8, 4) + OVERHEAD, base = big_endian(header, 8);
+            *found = (struct place){start + at, size, base, 0, big_endian(header + 35, 8)};
+            if (header[16] != 2 || size < V2_HEADER || size > end - found->position || base < 0)
+                return 0;
+            found->last_offset = (int64_t)((uint64_t)base + (uint64_t)big_endian(header + 23, 4));
+            if (found->last_offset >= offset || found->max_timestamp >= timestamp)
+                return 1;
+            at += size;
+        }
+        start += at;
+    }
+    return 0;
+}
+
+/* seek_batch(descriptor, start, end, offset, timestamp): position, size, base and last offset, largest timestamp and magic
+   of a batch, or None. */
+static PyObject *
+module_seek_batch(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int file, is_found;
+    long long start, end, offset, timestamp;
+    struct place found;
+    if (!PyArg_ParseTuple(args, "iLLLL", &file, &start, &end, &offset, &timestamp))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    is_found = start >= 0 && place_find(file, start, end, offset, timestamp, &found);
+    Py_END_ALLOW_THREADS
+    if (!is_found)
+        Py_RETURN_NONE;
+    return Py_BuildValue("LLLLLi", (long long)found.position, (long long)found.size, (long long)found.base_offset,
+                         (long long)found.last_offset, (long long)found.max_timestamp, 2);
+}
+
 static PyMethodDef functions[] = {
     {"entries", module_entries, METH_VARARGS, NULL},
     {"parts", module_parts, METH_VARARGS, NULL},
+    {"seek_batch", module_seek_batch, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -275,7 +341,7 @@ static PyModuleDef_Slot slots[] = {{0, NULL}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "storage._disk",
-    .m_doc = "Many small looks at one directory in one call; see storage.fs.",
+    .m_doc = "Many small looks at a disk in one call; see storage.fs.",
     .m_methods = functions,
     .m_slots = slots,
 };

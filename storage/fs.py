@@ -37,7 +37,6 @@ _LOCK_NAME: Final = ".lock"
 # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes. It means nothing for a plain file.
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FLOCK: Final = struct.Struct("@hhqqi0q")  # flock of fcntl(2): type, whence, start, length, process; padded at its end
-
 _Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
 
 
@@ -165,9 +164,8 @@ def read_fault(operation: str, path: PurePath, cause: OSError) -> EnvironmentFau
 
 def write_fault(operation: str, path: PurePath, cause: OSError) -> EnvironmentFault:
     """Return what a failed change is raised as: `DiskFull`, `FileVanished` or `WriteFault`."""
-    if cause.errno in _FULL:
-        return DiskFull(operation, path, cause)
-    return (FileVanished if cause.errno in _GONE else WriteFault)(operation, path, cause)
+    kind = DiskFull if cause.errno in _FULL else FileVanished if cause.errno in _GONE else WriteFault
+    return kind(operation, path, cause)
 
 
 @contextlib.contextmanager
@@ -264,8 +262,7 @@ class _OsReadFile(_OpenFile):
         self._turn = threading.Lock()
 
     def read_into(self, position: int, target: memoryview) -> int:
-        left = target.cast("B")
-        done = 0
+        left, done = target.cast("B"), 0
         try:
             with self._turn:
                 self._raw.seek(position)
@@ -276,6 +273,11 @@ class _OsReadFile(_OpenFile):
         except OSError as error:
             raise read_fault(f"reading at {position + done}", self._path, error) from error
         return done
+
+    def seek_batch(self, *asked: int) -> tuple[int, ...] | None:
+        """See `_disk.seek_batch`; None where `storage.segment_walk` has to look by itself."""
+        with self._turn:
+            return _disk.seek_batch(self._raw.fileno(), *asked) if _has_kernel() and not self._raw.closed else None
 
     def descriptor(self) -> int:
         """Return the number of the open file, which ends with `close`; -1 where it is none of the real disk's."""
@@ -297,10 +299,13 @@ class OsWriteFile(_OpenFile):
     _fault = staticmethod(write_fault)
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        left = memoryview(data).cast("B")
         try:
             if os.scandir is not _SCANDIR:  # where O_APPEND is not known; the old place may be behind the end by now
                 self._raw.seek(0, os.SEEK_END)
+            count = self._raw.write(data) if type(data) is bytearray else 0
+            if count == len(data):
+                return  # as nearly always
+            left = memoryview(data).cast("B")[count or 0 :]
             while left:
                 if not (count := self._raw.write(left)):
                     raise _refusal(errno.EIO)  # not for ever with a device that takes nothing and calls it success
@@ -488,8 +493,8 @@ def lock_state(directory: PurePath) -> int | None:
         except FileNotFoundError:
             return None
         try:
-            question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, _, _, _, holder = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
+            answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            kind, _, _, _, holder = _FLOCK.unpack(answer)
         finally:
             os.close(descriptor)
     return None if kind == fcntl.F_UNLCK else max(holder, 0)

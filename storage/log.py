@@ -36,7 +36,7 @@ from storage.readable_log import ReadableLog
 from storage.refusals import AppendTooLarge, LogUnusable, OffsetOutOfRange, UnexpectedOffset
 from storage.rows import CONTROL_NONE, BatchRows, Data
 from storage.scan import lead_batch
-from storage.segment import ROLES, BatchEnd, LogSegment
+from storage.segment import ROLES, EndNumbers, LogSegment
 from storage.segment_list import SegmentList
 from storage.swapping import swap_in
 from storage.units import INT32_MAX, INT64_MAX, Epoch, Offset
@@ -181,7 +181,7 @@ class Log(ReadableLog):
                 return None
             self.producers.check(event, Origin.CLIENT)
             events = (event,)
-        self._put(active, copy, (BatchEnd(last, largest, size),), last, events)
+        self._put(active, copy, ((last, largest, size),), last, events)
         return Appended(first, last, largest)
 
     def append_as_follower(self, data: Data, *, leader_epoch: int, now_ms: int) -> Appended | None:
@@ -236,7 +236,7 @@ class Log(ReadableLog):
         return Appended(first, last, checked.max_timestamp, checked.append_time_ms, rolled=rolled)
 
     def _put(
-        self, active: LogSegment, data: Data, ends: Sequence[BatchEnd], last: int, events: Sequence[ProducerEvent]
+        self, active: LogSegment, data: Data, ends: Sequence[EndNumbers], last: int, events: Sequence[ProducerEvent]
     ) -> None:
         try:
             active.append(data, ends)

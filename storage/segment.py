@@ -36,6 +36,10 @@ ROLES: Final = (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_
 """The files of a segment in the order in which they are renamed: a `.log` never stays behind without its indexes."""
 
 
+EndNumbers = tuple[int, int, int]
+"""What a `BatchEnd` holds, without its names."""
+
+
 class BatchEnd(NamedTuple):
     """What a segment must know of a batch that is appended: its last offset, largest timestamp (-1: none) and bytes."""
 
@@ -164,7 +168,7 @@ class LogSegment:
 
     # ---- appending
 
-    def append(self, data: bytes | bytearray | memoryview, batches: Iterable[BatchEnd]) -> None:
+    def append(self, data: bytes | bytearray | memoryview, batches: Iterable[EndNumbers]) -> None:
         """Write whole batches at the end, `batches` saying what each of them is.
 
         An index entry is due for each batch that begins more than `index_interval_bytes` behind the last indexed one;
@@ -181,9 +185,18 @@ class LogSegment:
             raise
         if not self._largest_known:
             self._load_largest()
-        for batch in batches:
-            self._note(batch, position)
-            position += batch.size
+        largest, waiting, interval = self._largest[0], self._unindexed_bytes, self.limits.index_interval_bytes
+        for last_offset, timestamp, size in batches:
+            if timestamp > largest:
+                largest = timestamp
+                self._largest = timestamp, last_offset
+            if not position and self._first_timestamp is None:
+                self._first_timestamp = timestamp
+            if waiting > interval and self._enter(last_offset, position):
+                waiting = 0
+            waiting += size
+            position += size
+        self._unindexed_bytes = waiting
         self.size = position
 
     def _cut_back(self, size: int, fault: EnvironmentFault) -> None:
@@ -196,19 +209,17 @@ class LogSegment:
         self._out = self._fs.open_append(self.path(FileRole.LOG))
         return self._out
 
-    def _note(self, batch: BatchEnd, position: int) -> None:
-        if batch.max_timestamp > self._largest[0]:
-            self._largest = batch.max_timestamp, batch.last_offset
-        if self._first_timestamp is None and position == 0:
-            self._first_timestamp = batch.max_timestamp
-        # A full index, which many small batches in one append can make, only gets sparse: look-ups stay right.
-        waiting = self._unindexed_bytes
-        if waiting > self.limits.index_interval_bytes and not self.is_index_full:
-            self.offset_index.append(OFFSET_ENTRY.pack(batch.last_offset - self.base_offset, position))
-            self._offset_room = (self._offset_room or 0) - 1
-            self._append_time()
-            waiting = 0
-        self._unindexed_bytes = waiting + batch.size
+    def _enter(self, last_offset: int, position: int) -> bool:
+        """Add the batch to the indexes; false if they are full.
+
+        Many small batches in one append can make them so, which only makes them sparse: look-ups stay right.
+        """
+        if self.is_index_full:
+            return False
+        self.offset_index.append(OFFSET_ENTRY.pack(last_offset - self.base_offset, position))
+        self._offset_room = (self._offset_room or 0) - 1
+        self._append_time()
+        return True
 
     def _append_time(self) -> None:
         """Add the largest timestamp so far to the time index if it is larger than the last one there."""

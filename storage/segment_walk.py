@@ -97,6 +97,9 @@ def _first(file: ReadFile, start: int, end: int, offset: int, timestamp: int) ->
 
     As long as nothing is odd, and without an object for each batch that is passed.
     """
+    quick = getattr(file, "seek_batch", None)
+    if quick is not None and (told := quick(start, end, offset, timestamp)) is not None:
+        return BatchPlace(*told), told[0]
     piece = memoryview(bytearray(min(_PIECE_BYTES, max(end - start, 0))))
     while True:
         filled = file.read_into(start, piece[: end - start])
