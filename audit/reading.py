@@ -13,9 +13,11 @@ from pathlib import PurePath, PurePosixPath
 from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
-from storage.errors import ConfigInvalid, printable
+from storage.errors import ConfigInvalid, ReadFault, printable
 from storage.fs import FileKind, FileStat, OsFs, ReadFile, ReadFs, ReadOnlyFs, read_fault
 
+_TOLD: Final = 300
+"""Characters of what a store says, at most."""
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
@@ -41,6 +43,17 @@ def open_place(name: str) -> tuple[ReadFs, PurePath]:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ConfigInvalid(f"{printable(name)}: {printable(error)}") from None
     return ArrowFs(store), PurePosixPath(path)
+
+
+class StoreFault(ReadFault):
+    """A store refused. It has words of its own where a system has a number: no such bucket, access denied."""
+
+    def __init__(self, operation: str, path: PurePath, cause: Exception) -> None:
+        super().__init__(operation, path, OSError(errno.EIO, str(cause)))
+        self.reason = str(cause)
+
+    def __str__(self) -> str:
+        return f"{printable(self.path)}: {self.operation} failed: {printable(self.reason[:_TOLD])}"
 
 
 class ArrowFs:
@@ -106,11 +119,8 @@ def _raising(operation: str, path: PurePath) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise read_fault(operation, path, _numbered(error)) from error
+        if error.errno is None:
+            raise StoreFault(operation, path, error) from error
+        raise read_fault(operation, path, error) from error
     except pa.ArrowException as error:
-        raise read_fault(operation, path, OSError(errno.EIO, str(error))) from error
-
-
-def _numbered(error: OSError) -> OSError:
-    """Return the error with a number: stores that are no file systems have none, which is an input/output error."""
-    return error if error.errno is not None else OSError(errno.EIO, str(error))
+        raise StoreFault(operation, path, error) from error

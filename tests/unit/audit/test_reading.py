@@ -66,6 +66,22 @@ def test_what_a_store_lacks_has_vanished_and_what_it_refuses_is_a_fault(tmp_path
         store.open_read(root / "d")
 
 
+class Refusing:
+    """A store that has words for why it refuses, and no number."""
+
+    def get_file_info(self, _: object) -> Any:
+        raise OSError("When listing objects: AWS Error NO_SUCH_BUCKET:\nThe bucket\x1b does not exist" + "." * 1000)
+
+
+def test_a_store_that_refuses_is_quoted() -> None:
+    with pytest.raises(ReadFault, match="NO_SUCH_BUCKET") as caught:
+        ArrowFs(Refusing()).entries(PurePath("logs/1"))
+    told = str(caught.value)
+    assert told.startswith("logs/1: listing failed: When listing objects: AWS Error NO_SUCH_BUCKET:\\nThe bucket\\x1b")
+    assert len(told) < 400
+    assert caught.value.errno == errno.EIO
+
+
 def test_a_uri_of_an_unknown_scheme_is_refused_and_a_file_uri_is_a_path() -> None:
     with pytest.raises(ConfigInvalid):
         open_place("gopher://host/logs")
