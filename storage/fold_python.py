@@ -10,14 +10,16 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from operator import ge
+from collections.abc import Collection, Sequence
 from typing import Final
 from zlib import crc32
 
+from storage.columns import Columns, Event, numbers_of
 from storage.rows import COLUMNS, CONTROL_NONE, BatchRows, Folded, Stop
-from storage.scan_python import Columns, crc32c, next_columns, package_crc32c
+from storage.scan_python import crc32c, next_columns, package_crc32c
 from storage.units import INT32_MAX
+
+__all__ = ("Event", "Facts", "Pair", "PythonFold", "Triple")
 
 Pair = tuple[int, int]
 Triple = tuple[int, int, int]
@@ -25,8 +27,6 @@ Facts = tuple[
     int, int, int | None, int, int, int, int, int, int, bool, int, bool, Triple | None, Triple | None, Pair | None
 ]
 """What a kernel tells after each `add`, in the order in which `SegmentFold` takes it."""
-Event = tuple[int, int, int, int, int, int, int, int]
-"""The fields of a `ProducerEvent`."""
 
 _INDEX_ENTRY: Final = struct.Struct(
     ">"
@@ -44,7 +44,7 @@ _UINT64: Final = (1 << 64) - 1
 
 
 def _of_rows(rows: BatchRows, count: int) -> Columns:
-    return Columns(*(getattr(rows, name)[:count].tolist() for name in COLUMNS))
+    return Columns(getattr(rows, name)[:count].tolist() for name in COLUMNS)
 
 
 class PythonFold:
@@ -73,31 +73,27 @@ class PythonFold:
             self._add(_of_rows(rows, count))
 
     def _add(self, columns: Columns) -> None:
-        count, magics = len(columns.magic), set(columns.magic)
-        self._magics |= sum(1 << magic for magic in magics)
-        self._codecs |= sum(1 << codec for codec in {bits & _CODEC_BITS for bits in set(columns.attributes)})
-        # The columns of magic 0 and 1 say -1: each is made up for.
-        old = 0 if magics == {2} else count - columns.magic.count(2)
-        self._records += sum(columns.record_count) + old
-        self._fold_offsets(columns, any_old=bool(old))
+        self._magics |= sum(1 << magic for magic in columns.magics())
+        self._codecs |= sum(1 << codec for codec in {bits & _CODEC_BITS for bits in columns.kinds()})
+        self._records += columns.records()
+        self._fold_offsets(columns)
         self._epochs.add(columns)
         self._index.add(columns)
         self._fold_digest(columns)
         if self._blocks is not None:
             self._blocks.add(columns)
-        if set(columns.producer_id) != {-1}:
-            self._has_producers = self._producers.add(columns) or self._has_producers
+        self._has_producers = self._producers.add(columns) or self._has_producers
 
     def scan(self, window: memoryview, _rows: BatchRows, position: int, next_offset: int) -> Folded:
         size, last_position, before_last, stop = 0, 0, next_offset, Stop.END
         sum_of = package_crc32c()
         while stop is Stop.END and size != len(window):
             columns, size, stop = next_columns(window, size, len(window), position, next_offset, sum_of)
-            if columns.position:
+            if columns.count:
                 self._add(columns)
                 last = columns.last_offset
-                before_last = last[-2] + 1 if len(last) > 1 else next_offset
-                last_position, next_offset = columns.position[-1], last[-1] + 1
+                before_last = last[-2] + 1 if columns.count > 1 else next_offset
+                last_position, next_offset = columns.origin + columns.places[-1], last[-1] + 1
         return Folded(size, stop, next_offset, last_position, before_last)
 
     def facts(self) -> Facts:
@@ -137,18 +133,17 @@ class PythonFold:
     def events_overflowed(self) -> bool:
         return self._producers.overflowed
 
-    def _fold_offsets(self, columns: Columns, *, any_old: bool) -> None:
-        base, last, count = columns.base_offset, columns.last_offset, len(columns.base_offset)
-        joined = not any_old and (self._first is None or base[0] <= self._next)
-        # Batches do not overlap, so that sums which meet leave no room for a gap anywhere between.
-        if not joined or sum(base[1:]) - sum(last[:-1]) != count - 1:
+    def _fold_offsets(self, columns: Columns) -> None:
+        base, last = columns.base_offset, columns.last_offset
+        is_next = columns.magics() == {2} and (self._first is None or base[0] <= self._next)
+        if not is_next or not columns.joined():
             self._fold_gaps(columns)
         if last[0] < self._base or last[-1] - self._base > INT32_MAX:
             self._find_range_fault(columns)
         if self._first is None:
             self._first = base[0]
         self._next = last[-1] + 1
-        self._batches += count
+        self._batches += columns.count
 
     def _fold_gaps(self, columns: Columns) -> None:
         expected = self._next
@@ -164,9 +159,9 @@ class PythonFold:
                 self._range_fault = position, last
 
     def _fold_digest(self, columns: Columns) -> None:
-        words = array("q", bytes(24 * len(columns.crc)))
-        words[0::3], words[1::3] = array("q", columns.base_offset), array("q", columns.last_offset)
-        words[2::3] = array("q", columns.crc)
+        words = array("q", bytes(24 * columns.count))
+        words[0::3], words[1::3] = numbers_of(columns.base_offset), numbers_of(columns.last_offset)
+        words[2::3] = numbers_of(columns.crc)
         if sys.byteorder == "big":
             words.byteswap()
         data = memoryview(words).cast("B")
@@ -180,7 +175,7 @@ class _Epochs:
         self._newest = -1
 
     def add(self, columns: Columns) -> None:
-        if set(columns.leader_epoch) <= {-1, self._newest}:
+        if columns.epochs() <= {-1, self._newest}:
             return
         for row, epoch in enumerate(columns.leader_epoch):
             if epoch > self._newest:
@@ -204,51 +199,73 @@ class _Index:
         self._times_room = (max_index_size // 12 - 1) * 12  # one slot is kept for the closing entry
 
     def add(self, columns: Columns) -> None:
-        timestamps, positions, last = columns.max_timestamp, columns.position, columns.last_offset
-        due = self._due(positions)
-        rises = timestamps[0] >= self.max_timestamp and all(map(ge, timestamps[1:], timestamps))
+        places, origin, last = columns.places, columns.origin, columns.last_offset
+        due = self._due(columns)
         fits = min(last[0], self.max_timestamp_offset) >= self._base
-        fits = fits and last[-1] - self._base <= INT32_MAX and positions[-1] <= INT32_MAX
+        fits = fits and last[-1] - self._base <= INT32_MAX and origin + places[-1] <= INT32_MAX
         room = min(self._offsets_room // 8 - len(self.offsets) // 8, self._times_room // 12 - len(self._times) // 12)
-        if not (rises and fits) or len(due) > room:
+        if not fits or len(due) > room or not columns.times_rise(self.max_timestamp):
             self._add_singly(columns, due)
-            return
-        entries = array("i", bytes(8 * len(due)))
-        entries[0::2], entries[1::2] = (
-            array("i", [last[n] - self._base for n in due]),
-            array("i", [positions[n] for n in due]),
-        )
-        if sys.byteorder == "little":
-            entries.byteswap()
-        self.offsets += entries.tobytes()
-        for number in due:
-            if timestamps[number] > self._last_timestamp:
-                self._last_timestamp = self._seen(timestamps, last, number)
-                self._times += _TIME_ENTRY.pack(self.max_timestamp, self.max_timestamp_offset - self._base)
-        self._seen(timestamps, last, len(timestamps) - 1)
+        elif len(due) == columns.count:
+            self._add_all(columns)
+        else:
+            offsets = array("i", [last[number] - self._base for number in due])
+            self.offsets += _packed([offsets, array("i", [origin + places[number] for number in due])])
+            self._add_times(columns, *self._risen(columns, due))
 
-    def _seen(self, timestamps: Sequence[int], last: Sequence[int], number: int) -> int:
-        """Take in timestamps that do not fall, up to that of batch `number`, and return it."""
-        if timestamps[number] > self.max_timestamp:
-            self.max_timestamp = timestamps[number]
-            self.max_timestamp_offset = last[bisect_left(timestamps, self.max_timestamp, 0, number)]
-        return self.max_timestamp
+    def _add_all(self, columns: Columns) -> None:
+        """Enter every batch, where timestamps do not fall."""
+        offsets = columns.offsets_above(self._base)
+        self.offsets += _packed([offsets, array("i", columns.position)])
+        if columns.times_rise(self.max_timestamp, 1):
+            self._add_times(columns, columns.times(), offsets)
+        else:  # of some time there are several
+            self._add_times(columns, *self._risen(columns, range(columns.count)))
 
-    def _due(self, positions: Sequence[int]) -> list[int]:
+    def _add_times(self, columns: Columns, stamps: array[int], offsets: array[int]) -> None:
+        """Enter timestamps that rise with the offset of each, and take in all the others, which do not fall."""
+        timestamps = columns.max_timestamp
+        if stamps:
+            self._times += _packed([*_halves(stamps), offsets])
+            self._last_timestamp = self.max_timestamp = stamps[-1]
+            self.max_timestamp_offset = offsets[-1] + self._base
+        if timestamps[-1] > self.max_timestamp:
+            self.max_timestamp = timestamps[-1]
+            self.max_timestamp_offset = columns.last_offset[bisect_left(timestamps, self.max_timestamp)]
+
+    def _risen(self, columns: Columns, due: Sequence[int]) -> tuple[array[int], array[int]]:
+        """Return the timestamps of those due batches that enter one, and the offset that belongs to each."""
+        timestamps, last, newest = columns.max_timestamp, columns.last_offset, self._last_timestamp
+        stamps, rows, done = array("q"), [], 0
+        for number, stamp in zip(due, [timestamps[number] for number in due], strict=True):
+            if stamp > newest:
+                newest = stamp
+                stamps.append(stamp)
+                is_first = number and timestamps[number - 1] < stamp
+                rows.append(number if is_first else bisect_left(timestamps, stamp, done, number))
+            done = number
+        offsets = array("i", [last[row] - self._base for row in rows])
+        if stamps and stamps[0] == self.max_timestamp:  # met before these
+            offsets[0] = self.max_timestamp_offset - self._base
+        return stamps, offsets
+
+    def _due(self, columns: Columns) -> Sequence[int]:
         """Return which batches are entered; the last of them is where the next interval begins."""
-        due, number, count, limit = [], 0, len(positions), self._indexed + self._interval
-        while number < count:
-            if positions[number] <= limit:  # never so with large batches
-                number = bisect_right(positions, limit, number)
-                if number == count:
-                    break
-            due.append(number)
-            limit = positions[number] + self._interval
-            number += 1
-        self._indexed = limit - self._interval
+        places, interval, count = columns.places, self._interval, columns.count
+        limit = self._indexed + interval - columns.origin
+        due: list[int] | range
+        if places[0] > limit and columns.are_larger(interval):
+            due = range(count)
+            limit = places[-1] + interval
+        else:
+            due, number = [], 0
+            while (number := bisect_right(places, limit, number)) < count:
+                due.append(number)
+                limit = places[number] + interval
+        self._indexed = limit - interval + columns.origin
         return due
 
-    def _add_singly(self, columns: Columns, due: list[int]) -> None:
+    def _add_singly(self, columns: Columns, due: Sequence[int]) -> None:
         """Do the same where timestamps go back, a number does not fit, or the room ends."""
         timestamps, last = columns.max_timestamp, columns.last_offset
         done = 0
@@ -259,7 +276,7 @@ class _Index:
                 self.max_timestamp = newest
                 self.max_timestamp_offset = last[timestamps.index(newest, done, behind)]
             if number is not None:
-                self._enter(last[number], columns.position[number])
+                self._enter(last[number], columns.origin + columns.places[number])
             done = behind
 
     def closed_times(self) -> bytes:
@@ -283,6 +300,23 @@ class _Index:
         if self.max_timestamp <= self._last_timestamp or not 0 <= relative <= INT32_MAX:
             return b""
         return _TIME_ENTRY.pack(self.max_timestamp, relative)
+
+
+def _halves(numbers: array[int]) -> tuple[array[int], array[int]]:
+    """Return the upper and the lower 32 bits of each."""
+    words = array("i", numbers.tobytes())
+    return (words[1::2], words[::2]) if sys.byteorder == "little" else (words[::2], words[1::2])
+
+
+def _packed(columns: Sequence[array[int]]) -> bytes:
+    """Return the entries of an index, big-endian, with 32 bits of each column in each."""
+    step = len(columns)
+    entries = array("i", bytes(4 * step * len(columns[0])))
+    for number, column in enumerate(columns):
+        entries[number::step] = column
+    if sys.byteorder == "little":
+        entries.byteswap()
+    return entries.tobytes()
 
 
 def _mixed(number: int) -> int:
@@ -341,17 +375,22 @@ class _Producers:
         self._limit = limit
         self._out: list[Event] = []
         self._runs: dict[int, _Run] = {}
+        self._newer: Columns | None = None
+        self._in_newer: set[int] = set()
         self._count = 0
 
     def add(self, columns: Columns) -> bool:
         """Tell whether any batch had a producer id."""
+        producers = columns.producer_ids()
+        if producers == {-1}:
+            return False
+        if self._only_newer(columns):
+            self._hold(producers)
+            self._newer, self._in_newer = columns, producers
+            return True
+        self._hold()
         wanted = (columns.base_offset, columns.last_offset, columns.attributes, columns.max_timestamp,
                   columns.producer_id, columns.producer_epoch, columns.base_sequence, columns.control)  # fmt: skip
-        if self._only_newer(columns):
-            # Of each producer the last batch counts; a dictionary keeps the last number of each.
-            for producer, row in dict(zip(columns.producer_id, range(len(columns.control)), strict=True)).items():
-                self._runs[producer].held = tuple(column[row] for column in wanted)  # type: ignore[assignment]
-            return True
         any_found = False
         known = self._runs.get
         for event in zip(*wanted, strict=True):
@@ -367,18 +406,25 @@ class _Producers:
 
     def _only_newer(self, columns: Columns) -> bool:
         """Tell whether all batches are but newer ones of runs that hold one already, as nearly always."""
-        if set(columns.control) != {CONTROL_NONE}:
+        if columns.has_controls():
             return False
         known = self._runs.get
-        for producer, epoch, bits in set(
-            zip(columns.producer_id, columns.producer_epoch, columns.attributes, strict=True)
-        ):
+        for producer, epoch, bits in columns.writers():
             run = known(producer)
             if run is None or run.held is None or not run.takes(epoch, bits):
                 return False
         return True
 
+    def _hold(self, but: Collection[int] = ()) -> None:
+        """Let the runs hold what `add` found to be only newer, except what newer ones are about to replace."""
+        late = self._in_newer.difference(but)
+        if self._newer is not None and late:
+            for producer, event in self._newer.last_events(late):
+                self._runs[producer].held = event
+        self._newer, self._in_newer = None, set()
+
     def events(self) -> list[Event]:
+        self._hold()
         held = [run.held for run in self._runs.values() if run.held is not None]
         return self._out + sorted(held)
 
