@@ -13,7 +13,8 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from contextlib import suppress
+from itertools import chain, pairwise, repeat
 from operator import add, ge, gt, itemgetter
 from typing import Final
 
@@ -24,7 +25,7 @@ from storage.units import INT64_MAX
 V2_HEADER: Final = 61
 CONTROL_BIT: Final = 0x20
 _LEAST_V2: Final = V2_HEADER - 12
-_AT_ONCE: Final = 1024
+AT_ONCE: Final = 1024
 """Batches that make one set of columns at most: small ones with their columns still stay in a cache."""
 
 _CHAIN: Final = struct.Struct(
@@ -63,7 +64,7 @@ _LOW_ATTRIBUTES: Final = 22
 _SIZE: Final = (8, 4, "i")
 _FEW: Final = 64
 """Fewer producers than this are searched for one by one."""
-_ONES: Final = int.from_bytes((1).to_bytes(8, "little") * _AT_ONCE, "little")
+_ONES: Final = int.from_bytes((1).to_bytes(8, "little") * AT_ONCE, "little")
 _SIGNS: Final = _ONES << 63
 
 Event = tuple[int, int, int, int, int, int, int, int]
@@ -169,25 +170,41 @@ class Columns:
 class PlainBatches(Columns):
     """Whole batches of magic 2 in a window, one behind the other. A column is made when it is first asked for."""
 
-    def __init__(self, window: memoryview, places: list[int], behind: int, origin: int) -> None:
+    def __init__(self, window: memoryview, headers: bytes, places: list[int], behind: int, origin: int) -> None:
         self.count, self.places, self.behind, self.origin = len(places), places, behind, origin
-        self.window = window
-        self._headers = b"".join(map(itemgetter(0), map(_HEADER.unpack_from, repeat(window), places)))
-        self._kinds = set(self._headers[_LOW_ATTRIBUTES::V2_HEADER])
-        self._is_joined = False
-        self._last = 0
-        """All last offsets side by side, if they are joined."""
+        self.window, self.headers = window, headers
+        self._kinds = set(headers[_LOW_ATTRIBUTES::V2_HEADER])
+        self.is_joined = False
         self._times: array[int] | None = None
         self._producers: set[int] | None = None
+
+    @classmethod
+    def joining(cls, parts: Sequence[PlainBatches]) -> PlainBatches:
+        """Return all of several that follow each other, were found in order and have no `control` values, as one.
+
+        They need not have been found in one window, and none is looked at any more.
+        """
+        headers = b"".join([part.headers for part in parts])
+        places = list(chain.from_iterable(part.position for part in parts))
+        all_of_them = cls(memoryview(b""), headers, places, parts[-1].origin + parts[-1].behind, 0)
+        bases, lasts = array("q"), array("q")
+        for part in parts:
+            bases += numbers_of(part.base_offset)
+            lasts += numbers_of(part.last_offset)
+        all_of_them.base_offset, all_of_them.last_offset = bases, lasts
+        meet = all(first.last_offset[-1] + 1 == second.base_offset[0] for first, second in pairwise(parts))
+        all_of_them.is_joined = meet and all(part.is_joined for part in parts)
+        return all_of_them
 
     def first(self, count: int) -> PlainBatches:
         """Return the first of them."""
         behind = self.places[count] if count < self.count else self.behind
-        return PlainBatches(self.window, list(self.places[:count]), behind, self.origin)
+        headers = self.headers[: count * V2_HEADER]
+        return PlainBatches(self.window, headers, list(self.places[:count]), behind, self.origin)
 
     def count_ordered(self, next_offset: int) -> int:
         """Return how many of them follow each other as they must, from the first on."""
-        headers, count = self._headers, self.count
+        headers, count = self.headers, self.count
         bases = self.column(*_FIELDS["base_offset"])
         self.base_offset = bases
         if headers[0::V2_HEADER].isascii() and headers[_DELTA[0] :: V2_HEADER].isascii():  # none is negative
@@ -195,7 +212,7 @@ class PlainBatches(Columns):
             last += base
             others = (1 << (count - 1) * 64) - 1
             if last + (_ONES & others) & others == base >> 64 and last >> (count - 1) * 64 < INT64_MAX:
-                self.last_offset, self._last, self._is_joined = _narrow(last, count), last, True
+                self.last_offset, self.is_joined = _narrow(last, count), True
                 return count if bases[0] >= next_offset else 0
         lasts: Sequence[int] = self.last_offset
         fits = bases[0] >= next_offset and lasts[-1] < INT64_MAX
@@ -218,7 +235,7 @@ class PlainBatches(Columns):
         return sum(self.record_count) if first is None else first * self.count
 
     def joined(self) -> bool:
-        return self._is_joined or super().joined()
+        return self.is_joined or super().joined()
 
     def times(self) -> array[int]:
         if self._times is None:
@@ -227,7 +244,7 @@ class PlainBatches(Columns):
 
     def times_rise(self, newest: int, least: int = 0) -> bool:
         times = self.times()
-        if not self._headers[_FIELDS["max_timestamp"][0] :: V2_HEADER].isascii() or times[0] < newest + least:
+        if not self.headers[_FIELDS["max_timestamp"][0] :: V2_HEADER].isascii() or times[0] < newest + least:
             return super().times_rise(newest, least)
         # The highest bit of each number is lent to its neighbour behind, and is gone where that is too small.
         wide, others = _wide(times), (self.count - 1) * 64
@@ -236,9 +253,9 @@ class PlainBatches(Columns):
         return ((wide >> 64 | signs) - (wide & mask) - steps) & signs == signs
 
     def offsets_above(self, base: int) -> array[int]:
-        if not self._is_joined:
+        if not self.is_joined:
             return super().offsets_above(base)
-        wide = self._last - base * (_ONES & (1 << self.count * 64) - 1)
+        wide = _wide(numbers_of(self.last_offset)) - base * (_ONES & (1 << self.count * 64) - 1)
         halves = array("i", wide.to_bytes(8 * self.count, "little"))
         if sys.byteorder == "big":
             halves.byteswap()
@@ -262,7 +279,7 @@ class PlainBatches(Columns):
         return {(producer, epoch, attributes) for producer in self.producer_ids()}
 
     def event(self, row: int) -> Event:
-        fields = _EVENT.unpack_from(self._headers, row * V2_HEADER)
+        fields = _EVENT.unpack_from(self.headers, row * V2_HEADER)
         return (self.base_offset[row], self.last_offset[row], *fields, CONTROL_NONE)
 
     def has_controls(self) -> bool:
@@ -281,7 +298,7 @@ class PlainBatches(Columns):
 
     def column(self, place: int, width: int, code: str) -> array[int]:
         """Return the numbers of `width` bytes at a place of each header."""
-        headers, numbers = self._headers, array(code)
+        headers, numbers = self.headers, array(code)
         item = numbers.itemsize
         lanes = bytearray(item * self.count)
         for byte in range(width):
@@ -293,7 +310,7 @@ class PlainBatches(Columns):
     def _only(self, name: str) -> int | None:
         """Return the value that all of them have in this field, None if they differ."""
         place, width, _ = _FIELDS[name]
-        headers = self._headers
+        headers = self.headers
         for byte in range(place + width - 1, place - 1, -1):  # the lowest ones differ first
             if headers[byte::V2_HEADER].strip(headers[byte : byte + 1]):
                 return None
@@ -333,6 +350,38 @@ _MADE: Final[dict[str, Callable[[PlainBatches], Sequence[int]]]] = {
 }
 
 
+def _sound(window: memoryview, place: int, most: int, sum_of: Callable[..., int]) -> tuple[list[int], int]:
+    """Return where whole batches of magic 2 with a sound checksum begin from `place` on, and where the last one ends.
+
+    Calls and steps of Python are what this loop spends its time on: all that can be done to columns is done later.
+    """
+    end, places = len(window), list[int]()
+    note, unpack = places.append, _CHAIN.unpack_from
+    with suppress(struct.error):  # there are fewer bytes than these fields take
+        for _ in repeat(None, most):
+            size, magic, crc = unpack(window, place)
+            behind = place + size + 12
+            if behind > end or size < _LEAST_V2 or magic != 2 or sum_of(window[place + 21 : behind]) != crc:
+                break
+            note(place)
+            place = behind
+    return places, place
+
+
+def _shaped(window: memoryview, place: int, most: int) -> tuple[list[int], int]:
+    """Return the same, whether the checksums are sound or not."""
+    end, places = len(window), list[int]()
+    with suppress(struct.error):
+        for _ in repeat(None, most):
+            size, magic, _crc = _CHAIN.unpack_from(window, place)
+            behind = place + size + 12
+            if behind > end or size < _LEAST_V2 or magic != 2:
+                break
+            places.append(place)
+            place = behind
+    return places, place
+
+
 def plain_batches(
     window: memoryview, place: int, most: int, origin: int, sum_of: Callable[..., int] | None
 ) -> PlainBatches | None:
@@ -340,23 +389,12 @@ def plain_batches(
 
     `origin` is the position of the window in its file; `sum_of` the CRC-32C, None for headers only.
     """
-    end = len(window)
-    last_header = end - V2_HEADER
-    places: list[int] = []
-    note, unpack = places.append, _CHAIN.unpack_from
-    # Calls and steps of Python are what this loop spends its time on: all that can be done to columns is done later.
-    for _ in range(min(most, _AT_ONCE)):
-        if place > last_header:
-            break
-        size, magic, crc = unpack(window, place)
-        behind = place + size + 12
-        if magic != 2 or size < _LEAST_V2 or behind > end:
-            break
-        if sum_of is not None and sum_of(window[place + 21 : behind]) != crc:
-            break
-        note(place)
-        place = behind
-    return PlainBatches(window, places, place, origin) if places else None
+    most = min(most, AT_ONCE)
+    places, behind = _shaped(window, place, most) if sum_of is None else _sound(window, place, most, sum_of)
+    if not places:
+        return None
+    headers = b"".join(map(itemgetter(0), map(_HEADER.unpack_from, repeat(window), places)))
+    return PlainBatches(window, headers, places, behind, origin)
 
 
 def numbers_of(values: Sequence[int]) -> array[int]:

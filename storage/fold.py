@@ -8,7 +8,7 @@ TimeIndex, ProducerAppendInfo.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from storage.fold_python import Event, Facts, Pair, PythonFold, Triple
 from storage.producer_state import ProducerEvent
@@ -134,12 +134,11 @@ class SegmentFold:
         """
         chosen = kernel or kernel_name()
         self._kernel = _make(chosen, base_offset, index_interval_bytes, max_index_size, event_limit, block_offsets)
-        self._take(self._kernel.facts())
 
     def add(self, rows: BatchRows, count: int) -> None:
         """Fold the first `count` rows, which follow those of the call before; positions are places in the `.log`."""
         self._kernel.add(rows, count)
-        self._take(self._kernel.facts())
+        self._forget()
 
     def scan(self, window: memoryview, rows: BatchRows, *, position: int = 0, next_offset: int = 0) -> Folded:
         """Do what `storage.scan.scan_batches` does and fold what it finds, to the first byte that is not sound.
@@ -148,7 +147,7 @@ class SegmentFold:
         they hold afterwards is of no use to anybody.
         """
         folded = self._kernel.scan(window, rows, position, next_offset)
-        self._take(self._kernel.facts())
+        self._forget()
         return folded
 
     def scan_file(
@@ -198,21 +197,34 @@ class SegmentFold:
         """The batches with a producer id, thinned out; iterating shows the state at that moment."""
         return ProducerEvents(self._kernel)
 
-    def _take(self, facts: Facts) -> None:
-        (
-            self.batch_count,
-            self.record_count,
-            self.first_offset,
-            self.next_offset,
-            self.max_timestamp,
-            self.max_timestamp_offset,
-            self.gaps,
-            self.magics,
-            self.codecs,
-            self.has_producers,
-            self.digest,
-            self.index_overflow,
-            self.epoch_fall,
-            self.first_gap,
-            self.range_fault,
-        ) = facts
+    def _forget(self) -> None:
+        for name in _FACTS if "digest" in self.__dict__ else ():
+            delattr(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        """Ask the kernel for its facts when one of them is wanted, for most windows are followed by another."""
+        if name not in _FACTS:
+            raise AttributeError(name)
+        for fact, value in zip(_FACTS, self._kernel.facts(), strict=True):
+            setattr(self, fact, value)
+        return getattr(self, name)
+
+
+_FACTS: Final = (
+    "batch_count",
+    "record_count",
+    "first_offset",
+    "next_offset",
+    "max_timestamp",
+    "max_timestamp_offset",
+    "gaps",
+    "magics",
+    "codecs",
+    "has_producers",
+    "digest",
+    "index_overflow",
+    "epoch_fall",
+    "first_gap",
+    "range_fault",
+)
+"""In the order of `Facts`."""

@@ -11,10 +11,12 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
+from itertools import chain, compress
+from operator import gt
 from typing import Final
 from zlib import crc32
 
-from storage.columns import Columns, Event, numbers_of
+from storage.columns import AT_ONCE, Columns, Event, PlainBatches, numbers_of
 from storage.rows import COLUMNS, CONTROL_NONE, BatchRows, Folded, Stop
 from storage.scan_python import crc32c, next_columns, package_crc32c
 from storage.units import INT32_MAX
@@ -65,10 +67,13 @@ class PythonFold:
         self._index = _Index(base_offset, interval, max_index_size)
         self._producers = _Producers(event_limit)
         self._blocks = _Blocks(block_offsets) if block_offsets else None
+        self._waiting: list[PlainBatches] = []
+        self._waiting_count = 0
 
     def add(self, rows: BatchRows, count: int) -> None:
         if not 0 <= count <= rows.capacity:
             raise ValueError(f"{count} of {rows.capacity} rows")
+        self._settle()
         if count:
             self._add(_of_rows(rows, count))
 
@@ -90,13 +95,32 @@ class PythonFold:
         while stop is Stop.END and size != len(window):
             columns, size, stop = next_columns(window, size, len(window), position, next_offset, sum_of)
             if columns.count:
-                self._add(columns)
+                self._put(columns)
                 last = columns.last_offset
                 before_last = last[-2] + 1 if columns.count > 1 else next_offset
                 last_position, next_offset = columns.origin + columns.places[-1], last[-1] + 1
         return Folded(size, stop, next_offset, last_position, before_last)
 
+    def _put(self, columns: Columns) -> None:
+        """Fold them, or let them wait for others: so much has to be done for few as for many."""
+        if not isinstance(columns, PlainBatches) or columns.count > AT_ONCE // 2 or columns.has_controls():
+            self._settle()
+            self._add(columns)
+            return
+        if self._waiting_count + columns.count > AT_ONCE:
+            self._settle()
+        self._waiting.append(columns)
+        self._waiting_count += columns.count
+
+    def _settle(self) -> None:
+        """Fold those that wait."""
+        waiting = self._waiting
+        if waiting:
+            self._waiting, self._waiting_count = [], 0
+            self._add(waiting[0] if len(waiting) == 1 else PlainBatches.joining(waiting))
+
     def facts(self) -> Facts:
+        self._settle()
         return (
             self._batches,
             self._records,
@@ -116,21 +140,27 @@ class PythonFold:
         )
 
     def epochs(self) -> list[Pair]:
+        self._settle()
         return list(self._epochs.rises)
 
     def offset_index(self) -> bytes:
+        self._settle()
         return bytes(self._index.offsets)
 
     def time_index(self) -> bytes:
+        self._settle()
         return self._index.closed_times()
 
     def blocks(self) -> bytes:
+        self._settle()
         return b"" if self._blocks is None else self._blocks.packed()
 
     def events(self) -> list[Event]:
+        self._settle()
         return self._producers.events()
 
     def events_overflowed(self) -> bool:
+        self._settle()
         return self._producers.overflowed
 
     def _fold_offsets(self, columns: Columns) -> None:
@@ -217,10 +247,13 @@ class _Index:
         """Enter every batch, where timestamps do not fall."""
         offsets = columns.offsets_above(self._base)
         self.offsets += _packed([offsets, array("i", columns.position)])
-        if columns.times_rise(self.max_timestamp, 1):
-            self._add_times(columns, columns.times(), offsets)
-        else:  # of some time there are several
-            self._add_times(columns, *self._risen(columns, range(columns.count)))
+        stamps = columns.times()
+        if not columns.times_rise(self.max_timestamp, 1):  # of some time there are several, of which the first counts
+            if stamps[0] == self.max_timestamp:
+                offsets[0] = self.max_timestamp_offset - self._base
+            rises = list(map(gt, stamps, chain((self._last_timestamp,), stamps)))
+            stamps, offsets = array("q", compress(stamps, rises)), array("i", compress(offsets, rises))
+        self._add_times(columns, stamps, offsets)
 
     def _add_times(self, columns: Columns, stamps: array[int], offsets: array[int]) -> None:
         """Enter timestamps that rise with the offset of each, and take in all the others, which do not fall."""
