@@ -14,6 +14,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from enum import Enum, auto
 from itertools import chain, pairwise, repeat
 from operator import add, ge, gt, itemgetter
 from typing import Final
@@ -71,6 +72,14 @@ Event = tuple[int, int, int, int, int, int, int, int]
 """The fields of a `storage.producer_state.ProducerEvent`."""
 
 
+class Course(Enum):
+    """How numbers go on: each is above the one before, none is below it, or one is."""
+
+    RISES = auto()
+    STAYS = auto()
+    FALLS = auto()
+
+
 class Columns:
     """Some batches, in the order of the log: one sequence a field, as `storage.rows.COLUMNS` names them."""
 
@@ -126,10 +135,12 @@ class Columns:
         """Return all timestamps."""
         return numbers_of(self.max_timestamp)
 
-    def times_rise(self, newest: int, least: int = 0) -> bool:
-        """Tell whether each timestamp is `least` (0 or 1) above the one before it, `newest` before the first."""
+    def course_of_times(self, newest: int) -> Course:
+        """Return how timestamps go on, from `newest` before the first to the last."""
         times = self.max_timestamp
-        return times[0] >= newest + least and all(map(gt if least else ge, times[1:], times))
+        if times[0] > newest and all(map(gt, times[1:], times)):
+            return Course.RISES
+        return Course.STAYS if times[0] >= newest and all(map(ge, times[1:], times)) else Course.FALLS
 
     def offsets_above(self, base: int) -> array[int]:
         """Return the last offsets less `base`, if all fit 32 bits."""
@@ -242,15 +253,18 @@ class PlainBatches(Columns):
             self._times = self.max_timestamp = self.column(*_FIELDS["max_timestamp"])
         return self._times
 
-    def times_rise(self, newest: int, least: int = 0) -> bool:
+    def course_of_times(self, newest: int) -> Course:
         times = self.times()
-        if not self.headers[_FIELDS["max_timestamp"][0] :: V2_HEADER].isascii() or times[0] < newest + least:
-            return super().times_rise(newest, least)
-        # The highest bit of each number is lent to its neighbour behind, and is gone where that is too small.
+        if not self.headers[_FIELDS["max_timestamp"][0] :: V2_HEADER].isascii() or times[0] < newest:
+            return Course.FALLS if times[0] < newest else super().course_of_times(newest)
+        # The highest bit of each number is lent to its neighbour behind, and is gone where that is smaller.
         wide, others = _wide(times), (self.count - 1) * 64
         mask = (1 << others) - 1
-        signs, steps = _SIGNS & mask, _ONES & mask if least else 0
-        return ((wide >> 64 | signs) - (wide & mask) - steps) & signs == signs
+        signs = _SIGNS & mask
+        steps = (wide >> 64 | signs) - (wide & mask)
+        if steps & signs != signs:
+            return Course.FALLS
+        return Course.RISES if times[0] > newest and steps - (_ONES & mask) & signs == signs else Course.STAYS
 
     def offsets_above(self, base: int) -> array[int]:
         if not self.is_joined:

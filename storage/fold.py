@@ -8,12 +8,14 @@ TimeIndex, ProducerAppendInfo.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from storage.fold_python import Event, Facts, Pair, PythonFold, Triple
 from storage.producer_state import ProducerEvent
 from storage.rows import BatchRows, Folded
 from storage.scan import kernel_name
+
+if TYPE_CHECKING:  # nothing of it is needed where the C kernel was built
+    from storage.fold_python import Event, Facts, Pair, Triple
 
 EVENT_LIMIT: Final = 200_000
 """Producer events kept of one segment unless told otherwise: at most some 11 MiB in C, several times that in Python."""
@@ -45,6 +47,8 @@ def _make(
     kernel: str, base_offset: int, interval: int, max_index_size: int, event_limit: int, block_offsets: int
 ) -> Kernel:
     if kernel == "python":
+        from storage.fold_python import PythonFold  # noqa: PLC0415
+
         return PythonFold(base_offset, interval, max_index_size, event_limit, block_offsets)
     from storage.fold_native import NativeFold  # noqa: PLC0415 (may not have been built)
 

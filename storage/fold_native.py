@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from storage import _scan
-from storage.fold_python import Event
 from storage.rows import BatchRows, Folded, Stop
+
+if TYPE_CHECKING:
+    from storage.fold_python import Event
 
 
 class NativeFold:

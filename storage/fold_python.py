@@ -11,12 +11,12 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
-from itertools import chain, compress
+from itertools import accumulate, chain, compress, islice
 from operator import gt
 from typing import Final
 from zlib import crc32
 
-from storage.columns import AT_ONCE, Columns, Event, PlainBatches, numbers_of
+from storage.columns import AT_ONCE, Columns, Course, Event, PlainBatches, numbers_of
 from storage.rows import COLUMNS, CONTROL_NONE, BatchRows, Folded, Stop
 from storage.scan_python import crc32c, next_columns, package_crc32c
 from storage.units import INT32_MAX
@@ -234,51 +234,56 @@ class _Index:
         fits = min(last[0], self.max_timestamp_offset) >= self._base
         fits = fits and last[-1] - self._base <= INT32_MAX and origin + places[-1] <= INT32_MAX
         room = min(self._offsets_room // 8 - len(self.offsets) // 8, self._times_room // 12 - len(self._times) // 12)
-        if not fits or len(due) > room or not columns.times_rise(self.max_timestamp):
+        if not fits or len(due) > room:
             self._add_singly(columns, due)
-        elif len(due) == columns.count:
-            self._add_all(columns)
+            return
+        course, times = columns.course_of_times(self.max_timestamp), columns.times()
+        if course is Course.FALLS:  # what counts is the largest so far
+            times = array("q", islice(accumulate(times, max, initial=self.max_timestamp), 1, None))
+        if len(due) == columns.count:
+            offsets, entered = columns.offsets_above(self._base), array("i", columns.position)
+            if course is Course.RISES:
+                stamps, of_stamps = times, offsets
+            else:
+                stamps, of_stamps = self._firsts(times, offsets)
         else:
             offsets = array("i", [last[number] - self._base for number in due])
-            self.offsets += _packed([offsets, array("i", [origin + places[number] for number in due])])
-            self._add_times(columns, *self._risen(columns, due))
+            entered = array("i", [origin + places[number] for number in due])
+            stamps, of_stamps = self._risen(times, last, due)
+        self.offsets += _packed([offsets, entered])
+        self._add_times(stamps, of_stamps)
+        if times[-1] > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = times[-1], last[bisect_left(times, times[-1])]
 
-    def _add_all(self, columns: Columns) -> None:
-        """Enter every batch, where timestamps do not fall."""
-        offsets = columns.offsets_above(self._base)
-        self.offsets += _packed([offsets, array("i", columns.position)])
-        stamps = columns.times()
-        if not columns.times_rise(self.max_timestamp, 1):  # of some time there are several, of which the first counts
-            if stamps[0] == self.max_timestamp:
-                offsets[0] = self.max_timestamp_offset - self._base
-            rises = list(map(gt, stamps, chain((self._last_timestamp,), stamps)))
-            stamps, offsets = array("q", compress(stamps, rises)), array("i", compress(offsets, rises))
-        self._add_times(columns, stamps, offsets)
-
-    def _add_times(self, columns: Columns, stamps: array[int], offsets: array[int]) -> None:
-        """Enter timestamps that rise with the offset of each, and take in all the others, which do not fall."""
-        timestamps = columns.max_timestamp
+    def _add_times(self, stamps: array[int], offsets: array[int]) -> None:
+        """Enter timestamps that rise, with the offset of each."""
         if stamps:
             self._times += _packed([*_halves(stamps), offsets])
             self._last_timestamp = self.max_timestamp = stamps[-1]
             self.max_timestamp_offset = offsets[-1] + self._base
-        if timestamps[-1] > self.max_timestamp:
-            self.max_timestamp = timestamps[-1]
-            self.max_timestamp_offset = columns.last_offset[bisect_left(timestamps, self.max_timestamp)]
 
-    def _risen(self, columns: Columns, due: Sequence[int]) -> tuple[array[int], array[int]]:
+    def _firsts(self, times: array[int], offsets: array[int]) -> tuple[array[int], array[int]]:
+        """Return what enters a timestamp where every batch is due: the first of each time."""
+        rises = list(map(gt, times, chain((self._last_timestamp,), times)))
+        stamps, firsts = array("q", compress(times, rises)), array("i", compress(offsets, rises))
+        return self._mended(stamps, firsts)
+
+    def _risen(self, times: array[int], last: Sequence[int], due: Sequence[int]) -> tuple[array[int], array[int]]:
         """Return the timestamps of those due batches that enter one, and the offset that belongs to each."""
-        timestamps, last, newest = columns.max_timestamp, columns.last_offset, self._last_timestamp
+        newest = self._last_timestamp
         stamps, rows, done = array("q"), [], 0
-        for number, stamp in zip(due, [timestamps[number] for number in due], strict=True):
+        for number, stamp in zip(due, [times[number] for number in due], strict=True):
             if stamp > newest:
                 newest = stamp
                 stamps.append(stamp)
-                is_first = number and timestamps[number - 1] < stamp
-                rows.append(number if is_first else bisect_left(timestamps, stamp, done, number))
+                is_first = number and times[number - 1] < stamp
+                rows.append(number if is_first else bisect_left(times, stamp, done, number))
             done = number
-        offsets = array("i", [last[row] - self._base for row in rows])
-        if stamps and stamps[0] == self.max_timestamp:  # met before these
+        return self._mended(stamps, array("i", [last[row] - self._base for row in rows]))
+
+    def _mended(self, stamps: array[int], offsets: array[int]) -> tuple[array[int], array[int]]:
+        """Return the same, but where the first time was met before with the offset that it was met at."""
+        if stamps and stamps[0] == self.max_timestamp:
             offsets[0] = self.max_timestamp_offset - self._base
         return stamps, offsets
 
@@ -299,7 +304,7 @@ class _Index:
         return due
 
     def _add_singly(self, columns: Columns, due: Sequence[int]) -> None:
-        """Do the same where timestamps go back, a number does not fit, or the room ends."""
+        """Do the same where a number does not fit, or the room ends."""
         timestamps, last = columns.max_timestamp, columns.last_offset
         done = 0
         for number in [*due, None]:

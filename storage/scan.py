@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from storage import scan_python
 from storage.rows import BatchRows, Data, Led, Scanned, Walked
 
 
@@ -52,6 +51,8 @@ def _choose() -> tuple[str, Kernel]:
     try:
         from storage import scan_native  # noqa: PLC0415 (may not have been built, nor loads from a zip)
     except ImportError:
+        from storage import scan_python  # noqa: PLC0415 (only then: it takes time, too)
+
         return "python", scan_python
     return "c", scan_native
 
