@@ -9,9 +9,10 @@ timestamps that rise every 16 KiB) in segments of 256 MiB, none of it flushed: b
 - `spread`: the same bytes, bare, in 16 partitions of one segment each, for logmend alone.
 
 logmend is timed as the whole command, a process from its start to its end: it plans, writes and syncs, and looks again;
-by default it uses all processors, with `-j 1` one; `py`, with --python, is the Python kernel, with `-j 1`. `limit` is
-what it takes to read and sum the same bytes in C, 1 MiB at a time, in one thread of a process that is up: `share` is
-that by the time of `-j 1`. Kafka is the loader of its log alone
+by default it uses all processors, with `-j 1` one; `py`, with --python, is what runs where no C compiler was at hand:
+none of the three extension modules is there, and `-j 1`. Python's modules are compiled before, as an installation does.
+`limit` is what it takes to read and sum the same bytes in C, 1 MiB at a time, in one thread of a process that is up:
+`share` is that by the time of `-j 1`. Kafka is the loader of its log alone
 (4.3.0, `UnifiedLog.create`, unclean, recovery point 0) in a JVM that is up and warm; it uses one thread for a partition
 and syncs only snapshots and epochs. What a repetition changes is undone before the next; repetitions are interleaved,
 the first is not counted, the page cache is warm.
@@ -29,6 +30,7 @@ Without Java and Maven there is only the `bare` form, and no Kafka beside it.
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import resource
@@ -69,7 +71,12 @@ SMALL_FILES: Final = {
     "log-start-offset-checkpoint": "0\n0\n",
     f"{PARTITION}/partition.metadata": "version: 0\ntopic_id: Dx4tPEtaaXiHlqW0w9Lh8A",
 }
-PYTHON_KERNEL: Final = "import sys; sys.modules['storage._scan'] = None; from cli.main import run; run()"
+PYTHON_KERNEL: Final = """
+import sys
+sys.modules |= dict.fromkeys(("storage._scan", "storage._disk", "storage._dedupe"))
+from cli.main import run
+run()
+"""
 CONTENDERS: Final = ("logmend", "logmend -j 1", "limit", "python", "kafka")
 Taken = tuple[float, float]
 """Seconds by the clock, and of processor time."""
@@ -299,6 +306,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     asked = arguments()
+    for package in ("cli", "recovery", "checkpoint", "storage"):  # else each process would, where that is not kept
+        compileall.compile_dir(ROOT / package, quiet=1)
     oracle = Oracle(patience_seconds=600) if shutil.which("java") and shutil.which("mvn") else None
     about = f"{asked.mib} MiB a case, {asked.repeat} repetitions, {os.cpu_count()} processors, scanner {kernel_name()}"
     print(f"{about}, CRC-32C {crc_name()}, Kafka {KAFKA if oracle else 'not here: no Java or Maven'}")

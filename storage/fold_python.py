@@ -276,7 +276,7 @@ class _Index:
             if stamp > newest:
                 newest = stamp
                 stamps.append(stamp)
-                is_first = number and times[number - 1] < stamp
+                is_first = times[number - 1] < stamp  # never so for number 0: none is above the last
                 rows.append(number if is_first else bisect_left(times, stamp, done, number))
             done = number
         return self._mended(stamps, array("i", [last[row] - self._base for row in rows]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
@@ -71,6 +72,9 @@ ODD: Final[dict[str, Odd]] = {
     ),
     "a wrong checksum": lambda offset, time: usual(offset, time)[:-1] + b"\x01",
     "a size below the least": lambda offset, time: (made := usual(offset, time))[:8] + b"\0\0\0\x30" + made[12:],
+    "a size below the least with a checksum that holds": lambda offset, _: struct.pack(
+        ">qiibI8s", offset, 17, 3, 2, crc32c(bytes(8)), bytes(8)
+    ),
     "a size that leads back": lambda offset, time: (made := usual(offset, time))[:8] + b"\xff\xff\xff\x00" + made[12:],
     "a size beyond the end": lambda offset, time: (made := usual(offset, time))[:8] + b"\x7f\xff\xff\xff" + made[12:],
     "a newer magic": lambda offset, time: (made := usual(offset, time))[:16] + b"\x03" + made[17:],
