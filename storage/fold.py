@@ -166,7 +166,7 @@ class SegmentFold:
         if scan_file is None:
             return None
         folded: Folded = scan_file(descriptor, rows, position, end, next_offset)
-        self._take(self._kernel.facts())
+        self._forget()
         return folded
 
     def offset_index(self) -> bytes:
