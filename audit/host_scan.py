@@ -46,7 +46,7 @@ def scan_host(
     counts = [0, 0]
     try:
         with pq.ParquetWriter(str(hidden), union_schema(COLUMNS)) as writer:
-            for batch in _batches(sources, options, tell, counts):
+            for batch in union_batches(COLUMNS, _counted(_rows(sources, options, tell), counts)):
                 writer.write_batch(batch)
         fs.sync_file(hidden)
         fs.rename(hidden, target)
@@ -56,22 +56,19 @@ def scan_host(
     return counts[0], counts[1]
 
 
-def _batches(
-    sources: Sequence[Source], options: AuditOptions, tell: Tell, counts: list[int]
-) -> Iterator[pa.RecordBatch]:
+def _rows(sources: Sequence[Source], options: AuditOptions, tell: Tell) -> Iterator[Any]:
     verifier = Verifier(options, utc_now(options.now_ms))
     for source in sources:
         rows = list(list_log_dir(source, options))
-        yield from union_batches(COLUMNS, _counted(rows, counts))
+        yield from rows
         segments = [row for row in rows if isinstance(row, ListedSegment)]
         total, done = sum(row.size_bytes for row in segments), 0
         for segment in segments:
-            yield from union_batches(COLUMNS, _counted(guarded(verifier, SegmentTask(segment)), counts))
+            yield from guarded(verifier, SegmentTask(segment))
             done += segment.size_bytes
             tell(source.log_dir, done, total)
         if any(isinstance(row, LogDirRow) and row.end_offset is not None for row in rows):
-            for assigned in ReadMetadata(options.topics).rows(source):
-                yield from union_batches(COLUMNS, _counted([assigned], counts))
+            yield from ReadMetadata(options.topics).rows(source)
 
 
 def _counted(rows: Any, counts: list[int]) -> Iterator[Any]:

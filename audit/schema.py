@@ -6,14 +6,18 @@ same with units, and a test holds both together. Rows travel as tuples in the or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_origin, get_type_hints
+from functools import wraps
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
 
 BLOCK_OFFSETS: Final = 4096
 """Offsets of one block: block n holds the batches whose base offset is n * 4096 or more and below (n + 1) * 4096."""
@@ -159,14 +163,28 @@ of the file; `runs` has its own, which is the same."""
 _ARROW: Final = {"string": "string", "int": "int32", "long": "int64", "boolean": "bool_", "binary": "binary"}
 
 
-def columns(row_class: type[Any]) -> list[tuple[str, str, bool]]:
+def _once(function: Callable[[type[Any]], T]) -> Callable[[type[Any]], T]:
+    """Let a function of a row class remember what it returned: to evaluate type hints takes as long as to read MiBs."""
+    known: dict[type[Any], T] = {}
+
+    @wraps(function)
+    def remembering(row_class: type[Any]) -> T:
+        if row_class not in known:
+            known[row_class] = function(row_class)
+        return known[row_class]
+
+    return remembering
+
+
+@_once
+def columns(row_class: type[Any]) -> tuple[tuple[str, str, bool], ...]:
     """Return name, table type and whether null is allowed, of each column in order."""
     found = []
     for name, hint in get_type_hints(row_class, include_extras=True).items():
         kinds = [part for part in get_args(hint) if part is not type(None)]
         nullable = get_origin(hint) is not Annotated
         found.append((name, get_args(kinds[0])[1] if nullable else kinds[1], nullable))
-    return found
+    return tuple(found)
 
 
 def spark_ddl(row_class: type[Any]) -> str:
@@ -178,6 +196,7 @@ def spark_ddl(row_class: type[Any]) -> str:
     return ", ".join(parts)
 
 
+@_once
 def arrow_schema(row_class: type[Any]) -> pa.Schema:
     """Return the schema as Arrow has it; timestamps are microseconds of UTC."""
     import pyarrow as pa  # noqa: PLC0415 (who only wants the rows need not have it)
@@ -198,7 +217,13 @@ def _arrow_type(kind: str) -> pa.DataType:
 
 def row_tuple(row: Any) -> tuple[Any, ...]:
     """Return the values of a row in the order of its columns."""
-    return tuple(getattr(row, name) for name in row.__slots__)
+    values: tuple[Any, ...] = _getter(type(row))(row)
+    return values
+
+
+@_once
+def _getter(row_class: type[Any]) -> attrgetter[Any]:
+    return attrgetter(*row_class.__slots__)
 
 
 def record_batch(row_class: type[Any], rows: Iterable[Any]) -> pa.RecordBatch:

@@ -21,10 +21,11 @@ from storage.errors import ConfigInvalid, EnvironmentFault
 GOOD_JAVA: Final = (17, 21)
 _PACKAGES: Final = ("storage", "checkpoint", "recovery", "audit")
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
-_LIGHT_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_LIGHT_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """Of a session on one machine, where Java passes work on to Python for some seconds or minutes: to compile its code
 twice, and to collect its garbage on all cores, takes more of the machine than it need. Measured beside other load: half
-the processor time of a small audit, two thirds of the memory; a quiet machine is no faster (bench/README.md)."""
+the processor time of a small audit, two thirds of the memory; a quiet machine is no faster (bench/README.md). One
+compiler alone gets 48 MiB for its code, which five audits of one session fill; then nothing is compiled any more."""
 _LOG4J: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console

@@ -62,9 +62,9 @@ class ListLogDirs:
     options: AuditOptions
 
     def __call__(self, batches: Batches) -> Batches:
-        for row in _rows(batches):
-            source = Source(row["cluster"], row["broker"], row["log_dir"])
-            yield from union_batches(LISTED, list_log_dir(source, self.options))
+        sources = (Source(row["cluster"], row["broker"], row["log_dir"]) for row in _rows(batches))
+        found = (row for source in sources for row in list_log_dir(source, self.options))
+        yield from union_batches(LISTED, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +166,18 @@ class Staging:
         store, path = self._tables.writer_place(f"{self._place}/verified/{task}.parquet")
         stamp = datetime.now().timestamp()  # noqa: DTZ005, TID251 (two attempts may run at once)
         hidden = f"{path.rpartition('/')[0]}/_{task}.{stamp}.tmp"  # Spark does not look at names like this
-        total = 0
-        with pq.ParquetWriter(hidden, union_schema(VERIFIED), filesystem=store) as writer:
+        sizes = []
+
+        def all_rows() -> Iterator[Row]:
             for size, rows in verified:
-                total += size
-                for batch in union_batches(VERIFIED, rows):
-                    writer.write_batch(batch)
+                sizes.append(size)
+                yield from rows
+
+        with pq.ParquetWriter(hidden, union_schema(VERIFIED), filesystem=store) as writer:
+            for batch in union_batches(VERIFIED, all_rows()):  # each becomes a row group: not one a segment
+                writer.write_batch(batch)
         store.move(hidden, path)
-        return total
+        return sum(sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +187,9 @@ class JoinPieces:
     options: AuditOptions
 
     def __call__(self, batches: Batches) -> Batches:
+        yield from union_batches(VERIFIED, self._joined(batches))
+
+    def _joined(self, batches: Batches) -> Iterator[Row]:
         now = utc_now(self.options.now_ms)
         verifier = Verifier(self.options, now)
         for row in _rows(batches):
@@ -194,7 +201,7 @@ class JoinPieces:
                 partition = TopicPartition(segment.topic, segment.partition)
                 seam = audit_row(AuditKind.SEAM, segment.source, partition, evidence)
                 rows = [seam, *guarded(verifier, SegmentTask(segment))]
-            yield from union_batches(VERIFIED, rows)
+            yield from rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +211,8 @@ class ReadMetadata:
     topics: tuple[str, ...] = ()
 
     def __call__(self, batches: Batches) -> Batches:
-        for row in _rows(batches):
-            source = Source(row["cluster"], row["broker"], row["log_dir"])
-            yield from union_batches(ASSIGNED, self.rows(source))
+        sources = (Source(row["cluster"], row["broker"], row["log_dir"]) for row in _rows(batches))
+        yield from union_batches(ASSIGNED, (row for source in sources for row in self.rows(source)))
 
     def rows(self, source: Source) -> Iterator[AssignedRow | FindingRow]:
         """Yield what the metadata in one log directory says, or why it cannot be read."""

@@ -6,6 +6,7 @@ A Spark step has one schema for all that it yields; Parquet stores the nulls in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,8 @@ from audit.schema import BlockRow, arrow_schema, columns, row_tuple, spark_ddl, 
 
 ROWS: Final = 10_000
 """Rows of one Arrow batch, at most."""
+SIZE: Final = 16 << 20
+"""Bytes of the texts and packed blocks in one, at most, unless a single row has more."""
 
 Kinds = Mapping[str, type[Any]]
 """Name of the column of each kind, and the class of its rows."""
@@ -40,39 +43,64 @@ def union_ddl(kinds: Kinds) -> str:
 
 
 def union_batches(kinds: Kinds, rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    """Yield rows of these kinds, and `PackedBlocks`, as batches of bounded size."""
-    names = {kind: name for name, kind in kinds.items()}
-    held: dict[str, list[tuple[Any, ...]]] = {name: [] for name in kinds}
-    count = 0
+    """Yield rows of these kinds, and `PackedBlocks`, as batches of bounded size.
+
+    A batch holds rows of every kind, those of one kind together, in the order they came. It is as large as it may be:
+    whoever makes a Parquet row group, or a message, of each pays for its dozens of columns once for many segments.
+    """
+    held = _Held(kinds)
     for row in rows:
         if isinstance(row, PackedBlocks):
-            yield from _batches_of(kinds, names[BlockRow], row.batches())
-            continue
-        held[names[type(row)]].append(row_tuple(row))
-        count += 1
-        if count >= ROWS:
-            yield from _flushed(kinds, held)
-            count = 0
-    yield from _flushed(kinds, held)
+            for part in row.parts(ROWS):
+                yield from held.make_room(len(part.numbers), part.numbers.nbytes)
+                held.blocks.append(part)
+        else:
+            values = row_tuple(row)
+            size = sum(len(value) for value in values if isinstance(value, (bytes, str)))
+            yield from held.make_room(1, size)
+            held.rows[type(row)].append(values)
+    yield from held.flushed()
 
 
-def _flushed(kinds: Kinds, held: dict[str, list[tuple[Any, ...]]]) -> Iterator[pa.RecordBatch]:
-    for name, rows in held.items():
-        if rows:
-            yield from _batches_of(kinds, name, [tuple_batch(arrow_schema(kinds[name]), rows, pa)])
-            rows.clear()
+class _Held:
+    """Rows that wait for their batch."""
 
+    def __init__(self, kinds: Kinds) -> None:
+        self._kinds = kinds
+        self.rows: dict[type[Any], list[tuple[Any, ...]]] = {kind: [] for kind in kinds.values()}
+        self.blocks: list[PackedBlocks] = []
+        self._count = self._size = 0
 
-def _batches_of(kinds: Kinds, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    schema = union_schema(kinds)
-    for batch in batches:
-        arrays = []
-        for one in schema:
-            if one.name == name:
-                arrays.append(pa.StructArray.from_arrays(batch.columns, fields=list(one.type)))
-            else:
-                arrays.append(pa.nulls(batch.num_rows, one.type))
-        yield pa.record_batch(arrays, schema=schema)
+    def make_room(self, count: int, size: int) -> Iterator[pa.RecordBatch]:
+        """Yield what is held if so many rows and bytes more were too many; count them in any case."""
+        if self._count and (self._count + count > ROWS or self._size + size > SIZE):
+            yield from self.flushed()
+        self._count, self._size = self._count + count, self._size + size
+
+    def flushed(self) -> Iterator[pa.RecordBatch]:
+        """Yield what is held, at most one batch, and hold nothing any more."""
+        if not self._count:
+            return
+        schema = union_schema(self._kinds)
+        parts: list[list[pa.Array]] = [[] for _ in schema]
+        for place, batch in self._batches():
+            for number, one in enumerate(schema):
+                if number == place:
+                    parts[number].append(pa.StructArray.from_arrays(batch.columns, fields=list(one.type)))
+                else:
+                    parts[number].append(pa.nulls(batch.num_rows, one.type))
+        yield pa.record_batch([pa.concat_arrays(part) for part in parts], schema=schema)
+        self._count = self._size = 0
+
+    def _batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the place of each kind and its rows; they are not held any more."""
+        for place, kind in enumerate(self._kinds.values()):
+            if self.rows[kind]:
+                yield place, tuple_batch(arrow_schema(kind), self.rows[kind], pa)
+                self.rows[kind] = []
+            if kind is BlockRow and self.blocks:
+                yield place, _block_batch(self.blocks)
+                self.blocks = []
 
 
 class PackedBlocks:
@@ -80,19 +108,26 @@ class PackedBlocks:
 
     def __init__(self, replica: Sequence[Any], base_offset: int, packed: bytes) -> None:
         """`replica`: cluster, topic, partition, broker and log directory."""
-        self.replica, self._base_offset = tuple(replica), base_offset
+        self.replica, self.base_offset = tuple(replica), base_offset
         self.numbers = np.frombuffer(packed, dtype=np.int64).reshape(-1, 7)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield them as rows of `blocks`."""
-        schema = arrow_schema(BlockRow)
-        fixed = (*self.replica, self._base_offset)
-        for start in range(0, len(self.numbers), ROWS):
-            part = self.numbers[start : start + ROWS]
-            count = len(part)
-            constant = [pa.repeat(pa.scalar(value, one.type), count) for value, one in zip(fixed, schema, strict=False)]
-            varying = [pa.array(part[:, n], one.type, safe=False) for n, one in enumerate(list(schema)[len(fixed) :])]
-            yield pa.record_batch(constant + varying, schema=schema)
+    def parts(self, count: int) -> Iterator[PackedBlocks]:
+        """Yield the same in parts of at most `count` blocks."""
+        for start in range(0, len(self.numbers), count):
+            part = copy(self)
+            part.numbers = self.numbers[start : start + count]
+            yield part
+
+
+def _block_batch(packed: Sequence[PackedBlocks]) -> pa.RecordBatch:
+    schema = arrow_schema(BlockRow)
+    fields = list(schema)
+    numbers = np.concatenate([one.numbers for one in packed])
+    owner = pa.array(np.repeat(np.arange(len(packed), dtype=np.int32), [len(one.numbers) for one in packed]))
+    values = zip(*((*one.replica, one.base_offset) for one in packed), strict=True)
+    constant = [pa.array(value, one.type).take(owner) for value, one in zip(values, fields, strict=False)]
+    varying = [pa.array(numbers[:, n], one.type, safe=False) for n, one in enumerate(fields[len(constant) :])]
+    return pa.record_batch(constant + varying, schema=schema)
 
 
 def digest_of(packed: bytes) -> bytes:

@@ -159,6 +159,11 @@ def test_a_local_session_listens_on_loopback_alone_and_tries_tasks_again() -> No
     assert "spark.driver.bindAddress" not in session_settings("spark://host:7077", {})
 
 
+def test_java_that_compiles_once_has_room_for_its_code() -> None:
+    java = session_settings("local[2]", {})["spark.driver.extraJavaOptions"].split()
+    assert {"-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"} <= set(java)
+
+
 def test_the_zip_for_executors_has_the_code_they_need_and_is_always_the_same(tmp_path: Path) -> None:
     one, other = write_zip(tmp_path / "a.zip"), write_zip(tmp_path / "b.zip")
     assert one.read_bytes() == other.read_bytes()
