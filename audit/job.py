@@ -41,7 +41,7 @@ from audit.steps import (
 )
 from audit.tables import Committed, Tables, check_writable, checked_id
 from audit.tasks import VERIFIED
-from audit.verifying import Driver, grouped, numbered, task_size
+from audit.verifying import Driver, evenly, grouped, numbered, task_size
 from audit.wire import union_ddl
 from storage.errors import ExitStatus
 from storage.scan import crc_name, kernel_name
@@ -145,6 +145,7 @@ class _Audit:
         same, taken, old_blocks = self._taken(listed)
         to_read = listed if taken is None else plans.without(self._spark, listed, taken)
         verified, joined = self._verify(to_read)
+        self._progress.phase("comparing")
         read = [verified] if joined is None else [verified, joined]
         segments = _together([_of(part, "segment", VERIFIED) for part in read] + ([] if taken is None else [taken]))
         blocks = _together([_of(p, "block", VERIFIED) for p in read] + ([] if old_blocks is None else [old_blocks]))
@@ -159,6 +160,7 @@ class _Audit:
         """Audit what reports of hosts say; no disk is read."""
         for name in self._options.reports:
             check_report(name)
+        self._progress.phase("comparing")
         paths = [spark_path(name) for name in self._options.reports]
         reports = self._spark.read.schema(union_ddl(COLUMNS)).parquet(*paths)
         names = {name: f"`listed_{name}` AS `{name}`" for name in LISTED}
@@ -182,7 +184,6 @@ class _Audit:
     def _finish(
         self, stamp: datetime, seen: _Seen, metadata: Callable[[Sequence[LogDirRow]], DataFrame]
     ) -> AuditResult:
-        self._progress.phase("comparing")
         judged, told = self._judge(seen, metadata)
         every = _together([*seen.findings, self._extra(), told, _of(judged, "finding", JUDGED)])
         self._progress.phase("writing")
@@ -248,10 +249,9 @@ class _Audit:
 
         def run_job(wanted: frozenset[int] | None) -> list[Any]:
             numbers = sorted(wanted or sizes)
-            known = spark.createDataFrame([(n, at) for at, n in enumerate(numbers)], "task bigint, place int")
             split = [row for n in numbers for row in extra.get(n, [])]
             rows = spark.createDataFrame(split, ddl) if split else tasks.select(*_task_columns())
-            spread = rows.join(known.hint("broadcast"), "task").repartitionById(len(numbers), "place")
+            spread = plans.placed(spark, rows, numbers).repartitionById(len(numbers), "place")
             return spread.select(*_task_columns()).mapInArrow(step, DONE_DDL).collect()
 
         def split_task(task: int) -> Iterable[int]:
@@ -298,15 +298,18 @@ class _Audit:
         total = sum(row["cost"] for row in costs)
         size = task_size(total, self._slots(), options.task_bytes)
         groups = grouped((row["cost"] for row in costs), size)
-        counts: dict[int, int] = {}
+        whole: dict[int, int] = {}
         for row, (group, before) in zip(costs, groups, strict=True):
-            counts[group] = -(-(before + row["cost"]) // size)
-        places = [(r["cluster"], r["broker"], r["log_dir"], *group) for r, group in zip(costs, groups, strict=True)]
+            whole[group] = before + row["cost"]
+        cuts = {group: evenly(cost, size) for group, cost in whole.items()}
+        places = [(r["cluster"], r["broker"], r["log_dir"], group, before, cuts[group][1])
+                  for r, (group, before) in zip(costs, groups, strict=True)]  # fmt: skip
         dirs = spark.createDataFrame(
-            places, "cluster string, broker string, log_dir string, `group` int, before bigint"
+            places, "cluster string, broker string, log_dir string, `group` int, before bigint, task_bytes bigint"
         )
-        numbers = spark.createDataFrame(list(numbered(counts.items())), "`group` int, place bigint, task bigint")
-        return plans.into_tasks(spark, parts, dirs.hint("broadcast"), numbers.hint("broadcast"), size)
+        counts = ((group, count) for group, (count, _) in cuts.items())
+        numbers = spark.createDataFrame(list(numbered(counts)), "`group` int, place bigint, task bigint")
+        return plans.into_tasks(spark, parts, dirs.hint("broadcast"), numbers.hint("broadcast"))
 
     def _slots(self) -> int:
         try:

@@ -5,6 +5,7 @@ Nothing here reads a log, and nothing comes to the driver but what is as small a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from audit.kinds import DISAGREEMENTS, UNREADABLES, AuditKind
@@ -120,29 +121,38 @@ def weights(spark: SparkSession, parts: DataFrame) -> DataFrame:
     )
 
 
-def into_tasks(
-    spark: SparkSession, parts: DataFrame, dirs: DataFrame, numbers: DataFrame, task_bytes: int
-) -> DataFrame:
+def into_tasks(spark: SparkSession, parts: DataFrame, dirs: DataFrame, numbers: DataFrame) -> DataFrame:
     """Return the parts with a column `task`.
 
-    `dirs`: of each log directory the group that it is cut with and the cost of those of the group before it;
-    `numbers`: group and place in it to the number of the task.
+    `dirs`: of each log directory the group that it is cut with, the cost of those of the group before it, and what a
+    task of that group costs; `numbers`: group and place in it to the number of the task.
     """
     return spark.sql(
         f"""
         WITH running AS (
-          SELECT p.*, d.`group`, d.before + sum(coalesce(p.`end` - p.`start`, p.size_bytes) + {SEGMENT_COST}) OVER (
+          SELECT p.*, d.`group`, d.task_bytes,
+                 d.before + sum(coalesce(p.`end` - p.`start`, p.size_bytes) + {SEGMENT_COST}) OVER (
                    PARTITION BY p.cluster, p.broker, p.log_dir
                    ORDER BY p.topic, p.partition, p.base_offset, p.`start`) AS upto
           FROM {{parts}} p JOIN {{dirs}} d
             ON p.cluster = d.cluster AND p.broker = d.broker AND p.log_dir = d.log_dir)
         SELECT r.*, n.task FROM running r JOIN {{numbers}} n
-          ON r.`group` = n.`group` AND CAST((r.upto - 1) DIV {task_bytes} AS BIGINT) = n.place
+          ON r.`group` = n.`group` AND (r.upto - 1) DIV r.task_bytes = n.place
         """,  # noqa: S608
         parts=parts,
         dirs=dirs,
         numbers=numbers,
     )
+
+
+def placed(spark: SparkSession, tasks: DataFrame, numbers: Sequence[int]) -> DataFrame:
+    """Return the rows of the tasks of these numbers, ascending, with a column `place`: how many numbers are before."""
+    first, last = numbers[0], numbers[-1]
+    if last - first + 1 == len(numbers):  # a join would cost a job more before the first byte is read
+        wanted = tasks.where(f"task BETWEEN {first} AND {last}")
+        return wanted.selectExpr("*", f"CAST(task - {first} AS INT) AS place")
+    known = spark.createDataFrame([(number, at) for at, number in enumerate(numbers)], "task bigint, place int")
+    return tasks.join(known.hint("broadcast"), "task")
 
 
 def with_pieces(spark: SparkSession, tasks: DataFrame, pieces: DataFrame) -> DataFrame:

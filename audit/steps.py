@@ -5,12 +5,14 @@ Each is a class whose instances travel to the executors and are called there wit
 
 from __future__ import annotations
 
+import gc
 import json
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -45,7 +47,18 @@ _AT_ONCE: Final = 16
 _DONE: Final = pa.schema([("task", pa.int64()), ("bytes_read", pa.int64()), ("kernel", pa.string())])
 
 
+@cache
+def _settle() -> None:
+    """Keep what is loaded by now out of the garbage collector's sight, once in a worker.
+
+    A worker of Spark collects garbage after each task before it takes the next one; to look at all of pyarrow and numpy
+    each time takes tens of milliseconds.
+    """
+    gc.freeze()
+
+
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    _settle()
     for batch in batches:
         for start in range(0, batch.num_rows, _AT_ONCE):  # as objects rows are many times as large
             yield from batch.slice(start, _AT_ONCE).to_pylist()

@@ -127,6 +127,16 @@ def grouped(costs: Iterable[int], task_bytes: int) -> list[tuple[int, int]]:
     return found
 
 
+def evenly(cost: int, task_bytes: int) -> tuple[int, int]:
+    """Return into how many tasks a group is cut, and what each of them costs at most.
+
+    They are of one size, a tenth larger than asked at most: a last one with what is left over would cost its start for
+    next to nothing.
+    """
+    count = max(-(-10 * cost // (11 * task_bytes)), 1)
+    return count, max(-(-cost // count), 1)
+
+
 def task_size(total: int, slots: int, asked: int, least: int = 256 << 20) -> int:
     """Return the bytes of a task: what was asked, less where all slots would not have three tasks each."""
     return max(min(asked, total // max(3 * slots, 1)), min(least, asked), 1)

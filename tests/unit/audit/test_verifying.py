@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from audit.steps import Staging
-from audit.verifying import Driver, grouped, numbered, task_size
+from audit.verifying import Driver, evenly, grouped, numbered, task_size
 
 
 class Failed(Exception):
@@ -75,6 +75,17 @@ def test_small_directories_share_a_task_and_large_ones_have_a_group_of_their_own
 
 def test_tasks_beside_one_another_are_of_different_groups() -> None:
     assert list(numbered([(0, 2), (1, 3)])) == [(0, 0, 0), (1, 0, 1), (0, 1, 2), (1, 1, 3), (1, 2, 4)]
+
+
+def test_a_group_is_cut_into_tasks_of_one_size_that_together_hold_all_of_it() -> None:
+    assert evenly(0, 100) == (1, 1)
+    assert evenly(110, 100) == (1, 110)
+    assert evenly(111, 100) == (2, 56)
+    assert evenly(825, 100) == (8, 104)
+    for cost in range(1, 2000, 7):
+        count, size = evenly(cost, 100)
+        assert (count - 1) * size < cost <= count * size
+        assert size <= 110
 
 
 def test_a_task_is_smaller_where_slots_would_be_idle_but_never_tiny() -> None:
