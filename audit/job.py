@@ -7,7 +7,8 @@ files below `OUT/_staging`, and from there into the tables at the end, all at on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -53,6 +54,7 @@ except ImportError:  # Spark Connect alone
 
 _NAMED: Final = 100
 """Places that could not be read, and disagreements, that a result names."""
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 _RESUMED: Final = "options.txt"
 _APART: Final = 10**9
 """Above the numbers of tasks are those of single segments that are tried alone."""
@@ -252,7 +254,8 @@ class _Audit:
             split = [row for n in numbers for row in extra.get(n, [])]
             rows = spark.createDataFrame(split, ddl) if split else tasks.select(*_task_columns())
             spread = plans.placed(spark, rows, numbers).repartitionById(len(numbers), "place")
-            return spread.select(*_task_columns()).mapInArrow(step, DONE_DDL).collect()
+            with _fixed_plan(spark):
+                return spread.select(*_task_columns()).mapInArrow(step, DONE_DDL).collect()
 
         def split_task(task: int) -> Iterable[int]:
             rows = tasks.select(*_task_columns()).where(f"task = {int(task)}").collect()
@@ -416,6 +419,17 @@ class _Audit:
         told = plans.disagreements(self._spark, findings, _NAMED).collect()
         result.disagreements = [FindingRow(**row.asDict()) for row in told]
         result.status = status_of(result.kinds)
+
+
+@contextmanager
+def _fixed_plan(spark: SparkSession) -> Iterator[None]:
+    """Let Spark run a job whose partitions are as they should be in one go: to plan anew half-way takes a while."""
+    before = spark.conf.get(_ADAPTIVE, "true") or "true"
+    spark.conf.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_ADAPTIVE, before)
 
 
 def _inner(kind: type) -> str:
