@@ -25,7 +25,7 @@ _LIGHT_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX
 """Of a session on one machine, where Java passes work on to Python for some seconds or minutes: to compile its code
 twice, and to collect its garbage on all cores, takes more of the machine than it need. Measured beside other load: half
 the processor time of a small audit, two thirds of the memory; a quiet machine is no faster (bench/README.md). One
-compiler alone gets 48 MiB for its code, which five audits of one session fill; then nothing is compiled any more."""
+compiler alone gets 48 MiB for its code, which three audits of one session filled; then nothing is compiled any more."""
 _LOG4J: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
