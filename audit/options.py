@@ -45,7 +45,7 @@ class AuditOptions:
     """One in so many unchanged segments is read again all the same."""
     topics: tuple[str, ...] = ()
     """Patterns; none means all."""
-    task_bytes: int = 4 << 30
+    task_bytes: int = 8 << 30
     split_bytes: int = 8 << 30
     """A segment larger than this is cut, at index entries, into parts of about this size."""
     wave_tasks: int = 50_000

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     spark = parser.add_argument_group("Spark")
     spark.add_argument("--master", default="local[*]", metavar="URL", help="where it runs (local[*], this machine)")
     spark.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's")
-    spark.add_argument("--task-bytes", default="4g", metavar="SIZE", help="bytes that one task reads (4g)")
+    spark.add_argument("--task-bytes", default="8g", metavar="SIZE", help="bytes that one task reads (8g)")
     spark.add_argument("--split-bytes", default="8g", metavar="SIZE", help="larger segments are cut (8g)")
     add_output(parser, events=True)
     own = parser.add_subparsers(dest="audit_command", metavar="COMMAND", title="with what an audit has left")
