@@ -243,6 +243,9 @@ class Soak:
         while not child.has_ended and time.monotonic() < deadline:
             for event in child.events(deadline):
                 self.hear(event)
+        if not child.has_ended:
+            child.process.kill()
+            self.report.wrong.append(f"it goes on {PATIENCE_SECONDS} s after it was told to end")
         if stops and not self.is_full and child.process.wait() != 0:
             self.report.wrong.append(f"a stop ended with status {child.process.returncode}")
         self.report.wrong += self.ledger.wrong

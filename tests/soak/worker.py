@@ -53,6 +53,7 @@ INTERVALS = Intervals(
     compaction_ms=250, removal_ms=300, producers_ms=60_000,
 )  # fmt: skip
 KEYS = 150
+ORDERS = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 (what waits behind a line stays for `select` to see)
 
 
 def now() -> int:
@@ -178,7 +179,7 @@ class Worker:
             for at in range(0, len(seen), 200):
                 say("view", partition=str(partition.name), seen=seen[at : at + 200])
         say("viewed")
-        told = json.loads(sys.stdin.readline())
+        told = json.loads(ORDERS.readline())
         self.next_number, self.next_txn = told["number"], told["txn"]
         there = {topic.name for topic in self.manager.topics.all()}
         for topic in TOPICS:
@@ -201,7 +202,7 @@ class Worker:
         self.begin()
         self.reader.start()
         ticks = 0
-        while not select.select([sys.stdin], [], [], 0)[0]:
+        while not select.select([ORDERS], [], [], 0)[0]:
             self.step()
             ticks += 1
             if ticks % 8 == 0:
