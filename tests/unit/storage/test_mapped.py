@@ -9,10 +9,10 @@ import subprocess
 import sys
 import threading
 from pathlib import Path, PurePath
-from typing import Self
 
 import pytest
 from support.batches import batch_v2
+from support.plain_file import Plain
 
 from storage import log_reader
 from storage.errors import FileVanished
@@ -24,22 +24,6 @@ from storage.scan import kernel_name
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.skipif(kernel_name() != "c", reason="only the C kernel maps files")
-
-
-class Copied:
-    """A file that offers nothing but reading."""
-
-    def __init__(self, file: ReadFile) -> None:
-        self._file = file
-
-    def read_into(self, position: int, target: memoryview) -> int:
-        return self._file.read_into(position, target)
-
-    def close(self) -> None: ...
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None: ...
 
 
 def some_log(seed: int, size: int) -> bytearray:
@@ -65,7 +49,7 @@ def folded(file: ReadFile, path: PurePath, size: int) -> tuple[LogScan, list[obj
 def check_alike(path: Path, size: int | None = None) -> LogScan:
     whole = path.stat().st_size if size is None else size
     with OsFs().open_read(path) as file:
-        mapped, read = folded(file, path, whole), folded(Copied(file), path, whole)
+        mapped, read = folded(file, path, whole), folded(Plain(file), path, whole)
     assert mapped == read
     return mapped[0]
 

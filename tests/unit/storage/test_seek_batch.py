@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import threading
 from pathlib import Path
-from typing import Self
 
 import pytest
 from support.batches import batch_v2, legacy
+from support.plain_file import Plain
 
 from storage import fs
 from storage.errors import BatchCorrupt
@@ -17,22 +17,6 @@ from storage.segment_walk import BatchPlace, batches_since, first_batch_reaching
 from storage.units import Offset
 
 pytestmark = pytest.mark.skipif(fs._disk is None, reason="the kernel was not built")
-
-
-class Plain:
-    """A file that offers nothing but reading."""
-
-    def __init__(self, file: ReadFile) -> None:
-        self._file = file
-
-    def read_into(self, position: int, target: memoryview) -> int:
-        return self._file.read_into(position, target)
-
-    def close(self) -> None: ...
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None: ...
 
 
 def some_log(rng: random.Random) -> tuple[bytearray, int]:
