@@ -84,7 +84,7 @@ def test_a_broker_that_was_cut_off_starts_after_the_hook_and_has_nothing_left_to
     tool = f"{JAVA} org.apache.kafka.tools.TopicCommand --bootstrap-server 127.0.0.1:9092 --create --topic orders"
     machine.run("/bin/sh", "-c", tool)
     machine.until(lambda: machine.run("find", f"{DATA}/orders-0", "-name", NAME, check=False))
-    machine.run("systemctl", "kill", "-s", "KILL", "kafka")
+    machine.run("systemctl", "kill", "--kill-who=main", "-s", "KILL", "kafka")
     machine.until(lambda: machine.show("kafka", "ActiveState") in ("failed", "inactive"))
     torn = (batch_v2(0, 2) + batch_v2(2, 2)[:-5]).hex()
     write = f"open('{DATA}/orders-0/{NAME}', 'ab').write(bytes.fromhex('{torn}'))"
