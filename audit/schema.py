@@ -164,7 +164,10 @@ _ARROW: Final = {"string": "string", "int": "int32", "long": "int64", "boolean":
 
 
 def _once(function: Callable[[type[Any]], T]) -> Callable[[type[Any]], T]:
-    """Let a function of a row class remember what it returned: to evaluate type hints takes as long as to read MiBs."""
+    """Let a function of a row class remember what it returned: to evaluate type hints takes as long as to read MiBs.
+
+    `functools.cache` would do, but the type checker does not take a class for hashable.
+    """
     known: dict[type[Any], T] = {}
 
     @wraps(function)

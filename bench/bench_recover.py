@@ -46,7 +46,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or commands that are timed compile themselves each time
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests"))
 

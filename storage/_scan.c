@@ -552,7 +552,6 @@ module_exec(PyObject *module)
     if (type == NULL)
         return -1;
     result |= PyModule_AddObjectRef(module, "Fold", type);
-    result |= PyModule_AddIntMacro(module, MAPPED);
     Py_DECREF(type);
     return result;
 }

@@ -4,7 +4,6 @@ from storage.fold_python import Event, Facts, Pair
 from storage.rows import Data, Led
 
 COLUMNS: Final[tuple[str, ...]]
-MAPPED: Final[int]
 
 def scan(
     window: memoryview, block: memoryview, capacity: int, position: int, next_offset: int, /
