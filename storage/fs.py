@@ -27,13 +27,13 @@ from storage.file_stat import ALL_KINDS, FileKind, FileStat, stat_of
 
 try:
     from storage import _disk
-except ImportError:  # it may not have been built
+    from storage._disk import seek_batch  # the newest of its functions
+except ImportError:  # it may not have been built, or from other sources
     _disk = None  # type: ignore[assignment]
 
 __all__ = ["FileKind", "FileStat"]  # to be had from here as well
 _SCANDIR: Final = os.scandir  # whoever puts another in its place shows another disk
-_FULL, _GONE = (errno.ENOSPC, errno.EDQUOT), (errno.ENOENT, errno.ESTALE)
-_LOCK_NAME: Final = ".lock"
+_FULL, _GONE, _LOCK_NAME = (errno.ENOSPC, errno.EDQUOT), (errno.ENOENT, errno.ESTALE), ".lock"
 # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes. It means nothing for a plain file.
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FLOCK: Final = struct.Struct("@hhqqi0q")  # flock of fcntl(2): type, whence, start, length, process; padded at its end
@@ -164,8 +164,8 @@ def read_fault(operation: str, path: PurePath, cause: OSError) -> EnvironmentFau
 
 def write_fault(operation: str, path: PurePath, cause: OSError) -> EnvironmentFault:
     """Return what a failed change is raised as: `DiskFull`, `FileVanished` or `WriteFault`."""
-    kind = DiskFull if cause.errno in _FULL else FileVanished if cause.errno in _GONE else WriteFault
-    return kind(operation, path, cause)
+    gone = FileVanished if cause.errno in _GONE else WriteFault
+    return (DiskFull if cause.errno in _FULL else gone)(operation, path, cause)
 
 
 @contextlib.contextmanager
@@ -277,7 +277,7 @@ class _OsReadFile(_OpenFile):
     def seek_batch(self, *asked: int) -> tuple[int, ...] | None:
         """See `_disk.seek_batch`; None where `storage.segment_walk` has to look by itself."""
         with self._turn:
-            return _disk.seek_batch(self._raw.fileno(), *asked) if _has_kernel() and not self._raw.closed else None
+            return seek_batch(self._raw.fileno(), *asked) if _has_kernel() and not self._raw.closed else None
 
     def descriptor(self) -> int:
         """Return the number of the open file, which ends with `close`; -1 where it is none of the real disk's."""
