@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
-from cli.console import Console
+from cli.console import Console, terminal_columns
 from recovery.meter import Clock, Meter, duration
 from recovery.plan import Action, to_plain
 from recovery.report import short_size
@@ -149,7 +149,7 @@ class ProgressReporter:
             self._show(self._meter.line())
 
     def _draw(self, line: str) -> None:
-        line = line[: _columns() - 1]
+        line = line[: terminal_columns() - 1]
         self._console.show("\r" + line.ljust(self._on_screen))
         self._on_screen = len(line)
 
@@ -161,12 +161,6 @@ class ProgressReporter:
     def _event(self, event: str, **fields: Any) -> None:
         if self._console.jsonl:
             self._console.event({"event": event, **fields})
-
-
-def _columns() -> int:
-    import shutil  # noqa: PLC0415 (7 ms that only a terminal pays)
-
-    return shutil.get_terminal_size().columns
 
 
 def choose_mode(wanted: str, *, is_terminal: bool) -> Mode:
