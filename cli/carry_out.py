@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.advice import next_step
 from cli.console import Console
@@ -17,7 +17,7 @@ from cli.progress import Show
 from cli.settings import Settings
 from cli.targets import Target, absolute, ensure_log_dir
 from cli.version import version
-from cli.work import Made, OwnFault, Work, failure, jobs_each, reporting
+from cli.work import Made, OwnFault, Work, failure, jobs_each, load_the_rest, reporting
 from recovery.plan import LogDirPlan, PlanOptions
 from recovery.report import Outcome, command
 from recovery.survey import LIST_ALL, Planned
@@ -37,16 +37,14 @@ _APPLY_THREADS: Final = 8
 """Partitions that are worked on at a time; they mostly wait for syncs, so that is no matter of processors."""
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
+class Keeping(NamedTuple):
     """What becomes of the bytes that are cut: kept beside the log, kept in `directory`, or, with `discard`, lost."""
 
     directory: PurePath | None = None
     discard: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """One log directory to bring into order; `agrees` raises `PlanStale` if the plan is not what was asked for.
 
     With `keep_points` the recovery points stay where they are. `keep_tail`: how many bytes of log ends
@@ -124,7 +122,7 @@ def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order],
     fs = OsFs()
     outcomes: dict[Target, Outcome] = {}
     with contextlib.ExitStack() as locks, reporting(console, settings, show := supervisor()) as reporter:
-        work = Work(fs, reporter, jobs_each(settings, len(orders)), list_ahead=LIST_ALL)
+        work = Work(fs, reporter, jobs_each(settings, len(orders)), list_ahead=LIST_ALL, meanwhile=_load_the_rest)
         locked = [order for order in orders if _is_locked(fs, locks, order.target, outcomes)]
         made = work.plan_all([(order.target, order.options) for order in locked])
         notes = {order.target: _healed(fs, work, order, made, keeping) for order in locked if order.sources}
@@ -141,11 +139,17 @@ def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order],
                 again = work.plan_all([(target, order.options)])[target]  # noqa: PLW2901 (a third look)
             outcomes[target] = _looked_again(outcomes[target], again)
         for order in locked:
-            outcome = replace(outcomes[order.target], healing=notes.get(order.target, ()))
+            outcome = outcomes[order.target]._replace(healing=notes.get(order.target, ()))
             outcomes[order.target] = _handed_over(fs, work, order, outcome, keeping)
     if show is not None:
         show("; ".join(f"{printable(each.path)}: {_ENDS.get(each.status, 'failed')}" for each in outcomes.values()))
     return [outcomes[order.target] for order in orders]
+
+
+def _load_the_rest() -> None:
+    load_the_rest()
+    importlib.import_module("recovery.execute")
+    importlib.import_module("recovery.hand_over")
 
 
 def supervisor() -> Show | None:
@@ -222,7 +226,7 @@ def _added(first: Outcome, second: Outcome) -> Outcome:
     """Return the outcome of a plan and of the one that follows from it; the first is the one to be told."""
     done = (first.done or 0) + (second.done or 0)
     kept = first.bytes_quarantined + second.bytes_quarantined
-    return replace(second, plan=first.plan, done=done, bytes_quarantined=kept)
+    return second._replace(plan=first.plan, done=done, bytes_quarantined=kept)
 
 
 def _looked_again(outcome: Outcome, again: Made) -> Outcome:
@@ -230,16 +234,16 @@ def _looked_again(outcome: Outcome, again: Made) -> Outcome:
     if outcome.error is not None:
         return outcome
     if not isinstance(again, Planned):
-        return replace(outcome, status=again.status, error=again, hint=next_step(again))
+        return outcome._replace(status=again.status, error=again, hint=next_step(again))
     after = again.plan
     if after.is_empty:
-        return replace(outcome, status=after.status if after.stopped else _settled(after), after=after)
+        return outcome._replace(status=after.status if after.stopped else _settled(after), after=after)
     error = LogmendError(
         f"{printable(outcome.path)}: its plan was carried out, and a second look still finds work: plan "
         f"{after.plan_id}. Nothing that was cut is lost; do not start the broker"
     )
     hint = f"{command('plan', outcome.path)} shows what; please report it"
-    return replace(outcome, status=error.status, after=after, error=error, hint=hint)
+    return outcome._replace(status=error.status, after=after, error=error, hint=hint)
 
 
 def _handed_over(fs: Fs, work: Work, order: Order, outcome: Outcome, keeping: Keeping) -> Outcome:
@@ -260,12 +264,12 @@ def _handed_over(fs: Fs, work: Work, order: Order, outcome: Outcome, keeping: Ke
         synced = work.synced.get(order.target, set())
         handed = hand_over(fs, plan, orders, work.reporter, marker=marker, threads=_APPLY_THREADS, synced=synced)
     except (NoRoom, DiskFull) as error:
-        return replace(
-            outcome, hint=f"make room: the recovery points stay as they were, and all of it is clean: {error}"
+        return outcome._replace(
+            hint=f"make room: the recovery points stay as they were, and all of it is clean: {error}"
         )
     except LogmendError as error:
-        return replace(outcome, status=error.status, error=error, hint=next_step(error))
-    return _tails_kept(fs, work, order, replace(outcome, handed=handed), replace(orders, created_ms=now_ms + 1))
+        return outcome._replace(status=error.status, error=error, hint=next_step(error))
+    return _tails_kept(fs, work, order, outcome._replace(handed=handed), orders._replace(created_ms=now_ms + 1))
 
 
 def _tails_kept(fs: Fs, work: Work, order: Order, outcome: Outcome, orders: Orders) -> Outcome:
@@ -277,8 +281,8 @@ def _tails_kept(fs: Fs, work: Work, order: Order, outcome: Outcome, orders: Orde
     try:
         kept = keep_tails(fs, plan, orders, work.reporter, most_bytes=order.keep_tail, days=order.keep_days)
     except LogmendError as error:
-        return replace(outcome, hint=f"the tails were not kept: {error}")
-    return replace(outcome, tails=kept)
+        return outcome._replace(hint=f"the tails were not kept: {error}")
+    return outcome._replace(tails=kept)
 
 
 def _settled(plan: LogDirPlan) -> ExitStatus:

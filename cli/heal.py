@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import json
 import re
 import time
 from collections.abc import Sequence
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from recovery.plan import LogDirPlan
     from recovery.replica import ReplicaSource
 
-_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_ADDRESS: Final = r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})"
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +47,7 @@ def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> t
     found: list[ReplicaSource] = []
     for name in _with_planned(arguments.heal_from, log_dirs):
         place = absolute(name)
-        if (address := _ADDRESS.fullmatch(name)) is not None and not place_exists(fs, place):
+        if (address := re.fullmatch(_ADDRESS, name)) is not None and not place_exists(fs, place):
             found.append(_broker(address, arguments.heal_config))
             continue
         try:
@@ -72,6 +70,8 @@ def _with_planned(names: Sequence[str], log_dirs: Sequence[PurePath]) -> list[st
 
 def planned_sources(name: str, log_dirs: Sequence[PurePath]) -> list[str]:
     """Return the log directories from which an audit's plan would heal these; `ConfigInvalid` for no such plan."""
+    import json  # noqa: PLC0415
+
     try:
         plan = json.loads(Path(name).read_bytes())
         if plan["document"] != "heal_plan":
@@ -93,7 +93,9 @@ def place_exists(fs: ReadFs, place: PurePath) -> bool:
 
 
 def _broker(address: re.Match[str], config: str | None) -> ReplicaSource:
-    if importlib.util.find_spec("kio") is None:
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    if find_spec("kio") is None:
         raise ConfigInvalid("--heal-from HOST:PORT needs more packages: pip install 'logmend[heal]'")
     from cli.broker_source import BrokerSource  # noqa: PLC0415
     from cli.kafka_client import read_client_properties  # noqa: PLC0415
@@ -116,15 +118,13 @@ def heal_round(
 
     There may be more to fill afterwards than was held in memory: plan anew and call it again. Raises as `execute` does.
     """
-    from dataclasses import replace  # noqa: PLC0415
-
     from recovery.execute import execute  # noqa: PLC0415
     from recovery.healing import plan_healing, recovery_points  # noqa: PLC0415
 
     healing = plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir))
     if healing.plan.is_empty:
         return False, tuple(healing.notes)
-    orders = replace(orders, plan_id=healing.plan.plan_id, created_ms=time.time_ns() // 1_000_000)
+    orders = orders._replace(plan_id=healing.plan.plan_id, created_ms=time.time_ns() // 1_000_000)
     execute(
         fs, healing.plan, lambda _: b"", orders, reporter, healed=lambda path, number: healing.contents[path, number]
     )

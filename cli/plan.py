@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -71,7 +69,7 @@ def show_plan(
         outcomes = [*look_at_all(Work(fs, reporter, jobs_each(settings, len(targets))), targets, options), *outcomes]
     if sources:
         outcomes = [
-            replace(o, healing=preview(fs, o.plan, sources)) if o.plan is not None else o for o in outcomes
+            o._replace(healing=preview(fs, o.plan, sources)) if o.plan is not None else o for o in outcomes
         ]  # fmt: skip
     status = tell(console, outcomes, lambda outcome: plan_text(outcome, console.style))
     planned = [outcome for outcome in outcomes if outcome.plan is not None]
@@ -100,6 +98,8 @@ def _healing(planned: Sequence[Outcome]) -> object:
 
 def write_plan(out: str, planned: Sequence[Outcome]) -> None:
     """Write the plan to a new file; an old one may be what somebody is about to apply."""
+    import json  # noqa: PLC0415
+
     text = json.dumps(_document(planned), indent=1) + "\n"
     try:
         with Path(out).open("x", encoding="ascii") as file:

@@ -10,9 +10,8 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cli.settings import DEPTHS
 from recovery.plan import SCHEMA_VERSION, LogDirPlan, PlanOptions, to_plain
@@ -22,14 +21,13 @@ from storage.units import INT32_MAX, INT64_MAX
 
 _LIMIT: Final = 256 << 20
 _TOP: Final = frozenset({"schema_version", "document", "logmend", "id", "plans"})
-_PLAN: Final = frozenset({"plan_id", *(field.name for field in fields(LogDirPlan))})
-_OPTIONS: Final = frozenset(field.name for field in fields(PlanOptions))
+_PLAN: Final = frozenset({"plan_id", *LogDirPlan._fields})
+_OPTIONS: Final = frozenset(PlanOptions._fields)
 _PATHS: Final = frozenset({"path", "target", "directory", "log_dir"})
 _DEEPEST: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """One log directory of a plan file: what to plan again, the id that must come out, and what the file says of it."""
 
     log_dir: PurePath

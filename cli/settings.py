@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from checkpoint.properties import decode_properties
 from storage.errors import CheckpointCorrupt, ConfigInvalid, printable
@@ -75,8 +75,7 @@ def _user(raw: object) -> int:
         raise ValueError("a user of this machine, by name or number") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """One setting: its name in TOML, the broker's names for it, how a value is read, and what it means."""
 
     name: str
@@ -136,8 +135,7 @@ FILES: Final = ("config", "server_properties")
 """Where other settings come from; `server_properties` may stand in the TOML file, `config` may not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """The values in force; `origins` says where each came from. Directories are as given, not yet made absolute."""
 
     log_dirs: tuple[str, ...]
@@ -150,7 +148,7 @@ class Settings:
     quarantine: str | None
     user: int | None
     progress: str
-    origins: Mapping[str, str] = field(default_factory=dict)
+    origins: Mapping[str, str] = MappingProxyType({})
 
 
 def load_settings(flags: Mapping[str, object], environment: Mapping[str, str]) -> Settings:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 from enum import Enum
 from pathlib import PurePath
 from typing import Final, NamedTuple
@@ -99,7 +98,7 @@ def with_metadata_dir(fs: ReadFs, targets: Iterable[Target], options: PlanOption
         place = target.log_dir / f"{METADATA_TOPIC}-0"
         with contextlib.suppress(EnvironmentFault):
             if fs.stat(place).kind is FileKind.DIRECTORY:
-                return replace(options, metadata_dir=str(target.log_dir))
+                return options._replace(metadata_dir=str(target.log_dir))
     return options
 
 

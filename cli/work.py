@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Final
 
@@ -69,26 +69,38 @@ class _Worker(threading.Thread):
         return self._made
 
 
-@dataclass(frozen=True, slots=True)
+def load_the_rest() -> None:
+    """Import what is needed once segments have been read: while other threads read, it takes no time."""
+    for name in ("recovery.partition_plan", "hashlib", "json"):
+        importlib.import_module(name)
+
+
 class Work:
     """What planning needs, whichever directory it is for. `jobs`: threads that read one log directory.
 
-    `list_ahead`: see `plan_log_dir`; more than 1 only under the lock.
+    `list_ahead`: see `plan_log_dir`; more than 1 only under the lock. `meanwhile` is called while other threads work.
     """
 
-    fs: ReadFs
-    reporter: ProgressReporter
-    jobs: int
-    memories: dict[Target, Memory] = field(default_factory=dict)
-    """What the first look at a log directory has seen, for the second."""
-    list_ahead: int = 1
-    synced: dict[Target, set[PurePath]] = field(default_factory=dict)
-    """Files that carrying out a plan has made durable."""
+    def __init__(
+        self,
+        fs: ReadFs,
+        reporter: ProgressReporter,
+        jobs: int,
+        *,
+        list_ahead: int = 1,
+        meanwhile: Callable[[], None] = load_the_rest,
+    ) -> None:
+        self.fs, self.reporter, self.jobs, self.list_ahead = fs, reporter, jobs, list_ahead
+        self._meanwhile = meanwhile
+        self.memories: dict[Target, Memory] = {}
+        """What the first look at a log directory has seen, for the second."""
+        self.synced: dict[Target, set[PurePath]] = {}
+        """Files that carrying out a plan has made durable."""
 
     def plan(self, target: Target, options: PlanOptions) -> Planned:
         """Plan a log directory, or one partition's directory alone."""
         if options.metadata_dir == str(target.path):
-            options = replace(options, metadata_dir=None)  # it looks into itself first; so a plan needs not say so
+            options = options._replace(metadata_dir=None)  # it looks into itself first; so a plan needs not say so
         if target.kind is TargetKind.PARTITION:
             return plan_partition_dir(self.fs, target.path, options, self.reporter, self.jobs)
         memory = self.memories.get(target)
@@ -109,6 +121,7 @@ class Work:
         try:
             for worker in workers:
                 worker.start()
+            self._meanwhile()
             # Signals are handled in this thread, and only while it runs: one that was delivered to another thread does
             # not wake it. So it looks up now and then instead of waiting for the results.
             for worker in workers:
@@ -190,7 +203,7 @@ def mark_duplicates(planned: Sequence[Planned]) -> None:
             where = Where(Flushed.YES, valid_after=False, replica=False, accept_loss=False, log_open=True, marker=False)
             row = decide(Damage.DUPLICATE_PARTITION.subject, where)
             verdicts = tuple(Verdict(finding, row.letter, row.decision.value) for finding in found)
-            each.plan = replace(each.plan, verdicts=each.plan.verdicts + verdicts)
+            each.plan = each.plan._replace(verdicts=each.plan.verdicts + verdicts)
 
 
 def is_in_use(log_dir: PurePath) -> bool:

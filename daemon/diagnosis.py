@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final
 
@@ -120,12 +120,11 @@ def find_damages(disk: Disk, files: SegmentFiles, begin: Seen, point: int | None
                 break
             finding = damage_finding(files, damage)
             if damage.sound_at is None:
-                found.append(finding if point is None else replace(finding, last_offset=point - 1))
+                found.append(finding if point is None else finding._replace(last_offset=point - 1))
                 break
             position, next_offset = damage.sound_at, _base_at(file, damage.sound_at)
             found.append(
-                replace(
-                    finding,
+                finding._replace(
                     size=position - damage.position,
                     last_offset=next_offset - 1,
                     next_good_offset=next_offset,

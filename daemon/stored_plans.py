@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Final
 
@@ -48,7 +47,7 @@ def plan_of(fs: ReadFs, directory: PurePath, bases: Iterable[int], options: Plan
     ]
     reports = {job.files.base_offset: survey.run(job, reader, lambda _: None) for job in survey.jobs}
     planned = plan_partition(survey, reports, reader)
-    options = replace(options, topics=(parse_directory_name(directory.name).partition.topic,))
+    options = options._replace(topics=(parse_directory_name(directory.name).partition.topic,))
     return LogDirPlan(
         directory.parent, options, verdicts=(), stopped=False, before=(), partitions=(planned.plan,), after=(),
         preconditions=(),

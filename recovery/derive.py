@@ -7,7 +7,6 @@ Source: Apache Kafka 4.3.0, ProducerStateManager, LogSegment.recover, LogLoader,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from checkpoint.leader_epoch import EpochStart, assign, truncate_from_end, truncate_from_start
@@ -23,18 +22,20 @@ from storage.txn_index import AbortedTxn, encode_txn_index
 from storage.units import Epoch, Offset
 
 
-@dataclass(slots=True)
 class SideFiles:
     """The side files of the scanned segments: transaction indexes by segment base, snapshots by their offset.
 
     `offsets` are those of all snapshots that there should be; `snapshots` has the content of the ones that differ.
     """
 
-    offsets: set[int] = field(default_factory=set)
-    snapshots: dict[int, bytes] = field(default_factory=dict)
-    txn_indexes: dict[int, bytes] = field(default_factory=dict)
-    refused: tuple[int, int, str] | None = None
-    """Segment base and batch offset of the first batch that cannot follow those before it, and why."""
+    __slots__ = ("offsets", "refused", "snapshots", "txn_indexes")
+
+    def __init__(self) -> None:
+        self.offsets: set[int] = set()
+        self.snapshots: dict[int, bytes] = {}
+        self.txn_indexes: dict[int, bytes] = {}
+        self.refused: tuple[int, int, str] | None = None
+        """Segment base and batch offset of the first batch that cannot follow those before it, and why."""
 
 
 Differs = Callable[[int, ProducerState], bool]

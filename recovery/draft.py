@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.markers import PARTITION_METADATA
 from recovery.decide import Decision, Flushed, Where, decide
+from recovery.digest import sha256_of
 from recovery.findings import Finding
 from recovery.partition import Survey
 from recovery.plan import (
@@ -32,21 +31,26 @@ from recovery.verify import Wanted
 _SWAP: Final = ".swap"
 
 
-@dataclass(slots=True)
 class Draft:
     """What will become a `RecoveryPlan`. Actions are collected by kind; `plan` is given them in their order."""
 
-    survey: Survey
-    verdicts: list[Verdict] = field(default_factory=list, kw_only=True)
-    contents: dict[PurePath, bytes] = field(default_factory=dict, kw_only=True)
-    asides: list[SetAside] = field(default_factory=list, kw_only=True)
-    copies: list[Quarantine] = field(default_factory=list, kw_only=True)
-    truncates: list[TruncateTo] = field(default_factory=list, kw_only=True)
-    splits: list[SplitLog] = field(default_factory=list, kw_only=True)
-    renames: list[Rename] = field(default_factory=list, kw_only=True)
-    replaces: list[ReplaceFile] = field(default_factory=list, kw_only=True)
-    cuts: list[Cut] = field(default_factory=list, kw_only=True)
-    held: bool = field(default=False, kw_only=True)
+    __slots__ = (
+        "asides", "contents", "copies", "cuts", "held", "renames", "replaces", "splits", "survey", "truncates",
+        "verdicts",
+    )  # fmt: skip
+
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
+        self.verdicts: list[Verdict] = []
+        self.contents: dict[PurePath, bytes] = {}
+        self.asides: list[SetAside] = []
+        self.copies: list[Quarantine] = []
+        self.truncates: list[TruncateTo] = []
+        self.splits: list[SplitLog] = []
+        self.renames: list[Rename] = []
+        self.replaces: list[ReplaceFile] = []
+        self.cuts: list[Cut] = []
+        self.held = False
 
     def where(self, flushed: Flushed = Flushed.NO, *, valid_after: bool = False) -> Where:
         survey = self.survey
@@ -69,7 +73,7 @@ class Draft:
 
     def write(self, path: PurePath, data: bytes, reason: str) -> None:
         """Plan to write a derived file of which the content is at hand."""
-        target = self.replace(path, Wanted(len(data), hashlib.sha256(data).hexdigest()), reason)
+        target = self.replace(path, Wanted(len(data), sha256_of(data)), reason)
         self.contents[target] = data
 
     def replace(self, path: PurePath, wanted: Wanted, reason: str) -> PurePath:

@@ -9,12 +9,11 @@ files come after the log they are derived from.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from recovery.digest import new_digest, sha256_of
 from recovery.manifest import Item, Manifest, encode, kept_name, manifest_name
 from recovery.plan import (
     Action,
@@ -40,6 +39,9 @@ from storage.pool import run_all
 from storage.syncing import sync_all
 from storage.units import Offset
 
+if TYPE_CHECKING:
+    import hashlib
+
 _CHUNK: Final = 1 << 20
 _CLEANED: Final = ".cleaned"
 _SWAP: Final = ".swap"
@@ -56,8 +58,7 @@ class Applying(Protocol):
     def applying(self, action: Action) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Orders:
+class Orders(NamedTuple):
     """How a plan is to be carried out; none of it changes what is done to the log.
 
     `quarantine_dir`: where copies go instead of beside the file they were taken from. `discard`: cut without a copy.
@@ -70,16 +71,17 @@ class Orders:
     discard: bool = False
 
 
-@dataclass(slots=True)
 class Executed:
     """What was done."""
 
-    plan_id: str
-    actions: int = 0
-    kept_bytes: int = 0
-    manifests: list[PurePath] = field(default_factory=list)
-    synced: set[PurePath] = field(default_factory=set)
-    """Files that are durable as they are now, by their names."""
+    __slots__ = ("actions", "kept_bytes", "manifests", "plan_id", "synced")
+
+    def __init__(self, plan_id: str) -> None:
+        self.plan_id = plan_id
+        self.actions = self.kept_bytes = 0
+        self.manifests: list[PurePath] = []
+        self.synced: set[PurePath] = set()
+        """Files that are durable as they are now, by their names."""
 
 
 Healed = Callable[[PurePath, int], Iterable[bytes]]
@@ -242,7 +244,7 @@ class _Directory:
         stat = self._fs.stat(action.path)
         live = _piece_path(action, piece)
         target = temporary_name(live)
-        digest = hashlib.sha256()
+        digest = new_digest()
         self._write_new(target, self._pieces(action.path, piece.position, piece.size, digest), stat, private=False)
         self._fs.set_mtime(target, stat.mtime_ns)
         self._fs.sync_file(target)
@@ -252,7 +254,7 @@ class _Directory:
     def _write_spliced(self, action: SpliceSegment, *, elsewhere: bool) -> Item:
         """Write the healed log beside the old one, durably, and give the old one its second name."""
         stat = self._fs.stat(action.path)
-        temporary, digest = temporary_name(action.path), hashlib.sha256()
+        temporary, digest = temporary_name(action.path), new_digest()
         self._write_new(temporary, self._spliced(action, digest), stat, private=False)
         self._fs.set_mtime(temporary, stat.mtime_ns)
         self._fs.sync_file(temporary)
@@ -272,7 +274,7 @@ class _Directory:
             if piece.position is not None:
                 yield from self._pieces(action.path, piece.position, piece.size, digest)
                 continue
-            of_piece = hashlib.sha256()
+            of_piece = new_digest()
             for data in self._given.healed(action.path, number):
                 of_piece.update(data)
                 digest.update(data)
@@ -327,7 +329,7 @@ class _Directory:
 
     def _copy(self, source: PurePath, position: int, size: int, target: PurePath, like: FileStat) -> str:
         """Copy a range durably and return its SHA-256; a copy that an earlier attempt left is made anew."""
-        digest = hashlib.sha256()
+        digest = new_digest()
         self._write_new(target, self._pieces(source, position, size, digest), like, private=True)
         self._done.kept_bytes += size
         return digest.hexdigest()
@@ -431,7 +433,7 @@ class _Directory:
     def _cut_copy(self, action: TruncateTo, stat: FileStat) -> None:
         """Cut a file that has another name somewhere, maybe in a backup made of hard links: that one stays whole."""
         temporary = temporary_name(action.path)
-        self._write_new(temporary, self._pieces(action.path, 0, action.size, hashlib.sha256()), stat, private=False)
+        self._write_new(temporary, self._pieces(action.path, 0, action.size, new_digest()), stat, private=False)
         self._fs.set_mtime(temporary, stat.mtime_ns)
         self._fs.rename(temporary, action.path)
         self._fs.sync_dir(self._directory)
@@ -444,7 +446,7 @@ class _Directory:
             for action in actions:
                 self._report(action)
                 data = self._given.contents(action.path)
-                if len(data) != action.size or hashlib.sha256(data).hexdigest() != action.sha256:
+                if len(data) != action.size or sha256_of(data) != action.sha256:
                     raise PlanStale(action.path, "what is derived from the log for it has changed")
                 if self._reuses_space(action):
                     # A prefix of an index is a valid index, so a crash in the middle misleads no broker.

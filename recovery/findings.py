@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from storage.errors import printable
 
@@ -174,8 +173,7 @@ _SEVERITY_OF_SUBJECT: Final = {
 _SEVERITIES: Final = {Damage.LOG_MISSING: Severity.DAMAGE, Damage.RECORD_UNDECODABLE: Severity.DAMAGE}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing that is wrong, where, and how we know.
 
     `position` and `size` are bytes of the file at `path`; `first_offset` and `last_offset` are the record offsets that

@@ -10,14 +10,13 @@ Source: Apache Kafka 4.3.0, LogLoader, LogManager, CleanShutdownFileHandler; beh
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from checkpoint.markers import encode_clean_shutdown
 from checkpoint.offsets import decode_offsets, encode_offsets
+from recovery.digest import sha256_of
 from recovery.execute import Applying, Orders, execute
 from recovery.log_dir import MARKER, RECOVERY_POINTS
 from recovery.partition import SMALL_FILE_LIMIT
@@ -36,8 +35,7 @@ _FEW: Final = 2
 _REASON: Final = "all below the log ends is verified and durable"
 
 
-@dataclass(frozen=True, slots=True)
-class Rise:
+class Rise(NamedTuple):
     """The recovery point of one partition, as it was (None: no entry) and as it becomes: the log end."""
 
     partition: str
@@ -45,8 +43,7 @@ class Rise:
     new: int
 
 
-@dataclass(frozen=True, slots=True)
-class HandedOver:
+class HandedOver(NamedTuple):
     """What was done. `broker_scans`: bytes that a broker will read again; `refused`: why there is no marker."""
 
     rises: tuple[Rise, ...]
@@ -115,9 +112,9 @@ def _known_points(fs: ReadFs, path: PurePath) -> dict[TopicPartition, Offset] | 
 def _replace_checkpoint(fs: Fs, plan: LogDirPlan, data: bytes, orders: Orders, reporter: Applying) -> None:
     path = plan.log_dir / RECOVERY_POINTS
     there = path.name in fs.entries(plan.log_dir)
-    action = ReplaceFile(path, len(data), hashlib.sha256(data).hexdigest(), there, _REASON)
-    last = replace(plan, verdicts=(), before=(), partitions=(), after=(action,), preconditions=())
-    execute(fs, last, lambda _: data, replace(orders, plan_id=last.plan_id), reporter)
+    action = ReplaceFile(path, len(data), sha256_of(data), there, _REASON)
+    last = plan._replace(verdicts=(), before=(), partitions=(), after=(action,), preconditions=())
+    execute(fs, last, lambda _: data, orders._replace(plan_id=last.plan_id), reporter)
 
 
 # ---- durable

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
@@ -264,7 +264,7 @@ def plan_healing(
     `points` are the recovery points: below them a log that ends too early has a hole too. Run again after it was
     carried out, it goes on with what there was no room for. Raises `ReadFault` for our own disk alone.
     """
-    healing = Healing(replace(plan, verdicts=(), before=(), partitions=(), after=(), preconditions=()))
+    healing = Healing(plan._replace(verdicts=(), before=(), partitions=(), after=(), preconditions=()))
     if plan.stopped or not sources:
         return healing
     reader, room, partitions = LogReader(), ROOM, []
@@ -278,7 +278,7 @@ def plan_healing(
         room = work.room
         if spliced is not None:
             partitions.append(spliced)
-    healing.plan = replace(healing.plan, partitions=tuple(partitions))
+    healing.plan = healing.plan._replace(partitions=tuple(partitions))
     return healing
 
 
@@ -327,8 +327,8 @@ class _Partition:
                 conditions.append(Precondition.of(files.log, files.log_stat))
         if not actions:
             return None
-        return replace(
-            self.plan, verdicts=(), held=False, preconditions=tuple(conditions), actions=tuple(actions), cuts=(),
+        return self.plan._replace(
+            verdicts=(), held=False, preconditions=tuple(conditions), actions=tuple(actions), cuts=(),
             loaded=None,
         )  # fmt: skip
 

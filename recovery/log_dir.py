@@ -5,15 +5,14 @@ Source: Apache Kafka 4.3.0, LogManager, OffsetCheckpointFile, CleanShutdownFileH
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from checkpoint.markers import META_PROPERTIES, decode_meta_properties
 from checkpoint.offsets import decode_offsets, encode_offsets
 from recovery.decide import Flushed, Where, decide
+from recovery.digest import sha256_of
 from recovery.findings import Damage, Finding
 from recovery.inventory import owner_findings
 from recovery.partition import SMALL_FILE_LIMIT, Points
@@ -65,20 +64,23 @@ _LOSSES: Final = {
 }
 
 
-@dataclass(slots=True)
 class LogDirState:
     """What lies at the top of a log directory. A checkpoint that is missing or cannot be used is None."""
 
-    log_dir: PurePath
-    entries: dict[str, FileStat] = field(default_factory=dict)
-    partitions: list[DirectoryName] = field(default_factory=list)
-    checkpoints: dict[str, dict[TopicPartition, Offset] | None] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-    topic_ids: TopicIds | None = None
-    marker_goes: bool = False
-    """The marker is there, but something has to be changed that it vouches for, so the next start is an unclean one."""
-    refused_starts: set[TopicPartition] = field(default_factory=set)
-    """Partitions whose log start offset lies above the end of the log, and will be taken out of the checkpoint."""
+    __slots__ = (
+        "checkpoints", "entries", "findings", "log_dir", "marker_goes", "partitions", "refused_starts", "topic_ids",
+    )  # fmt: skip
+
+    def __init__(self, log_dir: PurePath, entries: dict[str, FileStat]) -> None:
+        self.log_dir, self.entries = log_dir, entries
+        self.partitions: list[DirectoryName] = []
+        self.checkpoints: dict[str, dict[TopicPartition, Offset] | None] = {}
+        self.findings: list[Finding] = []
+        self.topic_ids: TopicIds | None = None
+        self.marker_goes = False
+        """The marker is there, but something has to be changed that it vouches for: the next start is unclean."""
+        self.refused_starts: set[TopicPartition] = set()
+        """Partitions whose log start offset lies above the log's end, and will be taken out of the checkpoint."""
 
     @property
     def marker(self) -> bool:
@@ -285,7 +287,7 @@ class _TopPlanner:
         data = encode_offsets(entries)
         self.contents[path] = data
         replaces = name in state.entries
-        self._after.append(ReplaceFile(path, len(data), hashlib.sha256(data).hexdigest(), replaces, reason))
+        self._after.append(ReplaceFile(path, len(data), sha256_of(data), replaces, reason))
 
     def _changes(self, name: str, entries: dict[TopicPartition, Offset]) -> list[str]:
         """Bring the entries in line with the logs, in place; return why, once for each that changed."""

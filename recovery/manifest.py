@@ -7,12 +7,11 @@ never paths: a manifest cannot make anybody write outside its directory.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import asdict, dataclass
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from recovery.digest import sha256_of
 from storage.errors import CheckpointCorrupt, UnsupportedFormat
 from storage.units import INT64_MAX
 
@@ -28,8 +27,7 @@ _DIGEST_LENGTH: Final = 16
 MANIFEST_LIMIT: Final = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One thing that was done to the file called `name`.
 
     `step` is one of cut (`size` bytes from `position` on were taken off and are in `kept`, unless `zeroes`), copied
@@ -54,8 +52,7 @@ class Item:
     first_offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(NamedTuple):
     """What one plan did in one directory, in the order in which it was done."""
 
     plan_id: str
@@ -85,14 +82,15 @@ def kept_name(name: str, plan_id: str, position: int | None = None) -> str:
     raw = name.encode("utf-8", "surrogateescape")
     room = _LONGEST_NAME - len(KEPT_PREFIX) - len(rest)
     if len(raw) > room:
-        digest = hashlib.sha256(raw).hexdigest()[:_DIGEST_LENGTH]
+        digest = sha256_of(raw)[:_DIGEST_LENGTH]
         name = f"{raw[: room - len(digest) - 1].decode('utf-8', 'ignore')}~{digest}"
     return f"{KEPT_PREFIX}{name}{rest}"
 
 
 def encode(manifest: Manifest) -> bytes:
     """Return the manifest as JSON text, for people to read as well."""
-    return json.dumps(asdict(manifest), indent=1, sort_keys=True).encode()
+    plain = {**manifest._asdict(), "items": [item._asdict() for item in manifest.items]}
+    return json.dumps(plain, indent=1, sort_keys=True).encode()
 
 
 _STEPS: Final = frozenset({"cut", "copied", "aside", "renamed", "replaced", "created"})
@@ -168,7 +166,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 
 def _checked(plain: dict[str, Any], kind: type, path: PurePath) -> dict[str, Any]:
     """Return the fields that `kind` knows, each of its type; later releases may have added others."""
-    wanted = kind.__annotations__
+    wanted = {name: hint.__forward_arg__ for name, hint in kind.__annotations__.items()}
     found = {}
     for name, value in plain.items():
         if name not in wanted or name == "items":

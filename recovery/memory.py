@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
+from recovery.digest import sha256_of
 from recovery.verify import Room, SegmentFiles, SegmentReport, Wanted
 from storage.fs import FileStat, ReadFs, read_all
 
@@ -23,18 +22,18 @@ class Job(NamedTuple):
     active: bool
 
 
-@dataclass(slots=True)
 class Memory:
     """Reports by the name of their log. Filled by one plan, asked by the next; not while scans run."""
 
-    _seen: dict[PurePath, tuple[Job, SegmentReport]] = field(default_factory=dict)
-    _room: Room = field(default_factory=lambda: Room(_EVENT_BYTES))
+    def __init__(self) -> None:
+        self._seen: dict[PurePath, tuple[Job, SegmentReport]] = {}
+        self._room = Room(_EVENT_BYTES)
 
     def keep(self, job: Job, report: SegmentReport) -> None:
         """Keep a report, if there is room, without the contents of what is to be written."""
         if report.events is not None and not self._room.take(report.events.itemsize * len(report.events)):
             return
-        self._seen[_plain(job.files.log)] = (job, replace(report, contents={}))
+        self._seen[_plain(job.files.log)] = (job, report.altered(contents={}))
 
     def recall(self, fs: ReadFs, job: Job) -> SegmentReport | None:
         """Return the report on a segment whose log is untouched since, and whose indexes are, or are as was planned."""
@@ -55,8 +54,7 @@ class Memory:
             if new is None or not _is_repaired(fs, report, path, new):
                 return None
             repaired.add(path)
-        return replace(
-            report,
+        return report.altered(
             files=job.files,
             findings=[finding for finding in report.findings if finding.path not in repaired],
             wanted={path: wanted for path, wanted in report.wanted.items() if path not in repaired},
@@ -79,4 +77,4 @@ def _is_repaired(fs: ReadFs, report: SegmentReport, path: PurePath, stat: FileSt
     if wanted is None or stat.size != wanted.size:
         return False
     data = read_all(fs, _plain(path), _LIMIT)
-    return Wanted(len(data), hashlib.sha256(data).hexdigest()) == wanted
+    return Wanted(len(data), sha256_of(data)) == wanted

@@ -6,7 +6,6 @@ into a plan. Between the two the scans may run on any thread, in any order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -60,40 +59,45 @@ class Points(NamedTuple):
     """Of a KRaft broker, whose partitions must each have a topic id."""
 
 
-@dataclass(slots=True)
 class Survey:
     """One partition on its way from a listing to a plan."""
 
-    fs: ReadFs
-    directory: PurePath
-    partition: str
-    points: Points
-    options: PlanOptions
-    room: Room = field(default_factory=lambda: Room(ROOM))
-    memory: Memory | None = None
-    """What an earlier look has seen."""
-    findings: list[Finding] = field(default_factory=list)
-    inventory: Inventory = field(init=False)
-    resolved: Resolved = field(init=False)
-    shallow: dict[int, SegmentReport] = field(default_factory=dict)
-    jobs: list[Job] = field(default_factory=list)
-    scope: int = 0
-    """Index of the first segment that a broker would scan; the number of segments if none."""
-    derive_from: int = 0
-    """Index of the first segment whose scan feeds the producer state; the number of segments if none."""
-    state: ProducerState | None = None
-    whole_from: int = 0
-    whole_state: ProducerState | None = None
-    """With everything read: from which segment on, and from which state, all side files can be held against the log."""
-    epochs: list[EpochStart] | None = None
-    """What the leader epoch file says; None where it is missing or cannot be used."""
+    __slots__ = (
+        "derive_from", "directory", "epochs", "findings", "fs", "inventory", "jobs", "memory", "options", "partition",
+        "points", "resolved", "room", "scope", "shallow", "state", "whole_from", "whole_state",
+    )  # fmt: skip
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        fs: ReadFs,
+        directory: PurePath,
+        partition: str,
+        points: Points,
+        options: PlanOptions,
+        room: Room | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        """`memory` is what an earlier look has seen."""
+        self.fs, self.directory, self.partition = fs, directory, partition
+        self.points, self.options, self.room, self.memory = points, options, room or Room(ROOM), memory
+        self.findings: list[Finding] = []
+        self.jobs: list[Job] = []
+        self.scope = 0
+        """Index of the first segment that a broker would scan; the number of segments if none."""
+        self.derive_from = 0
+        """Index of the first segment whose scan feeds the producer state; the number of segments if none."""
+        self.state: ProducerState | None = None
+        self.whole_from = 0
+        self.whole_state: ProducerState | None = None
+        """With everything read: from which segment on, and from which state, the side files can be held against it."""
+        self.epochs: list[EpochStart] | None = None
+        """What the leader epoch file says; None where it is missing or cannot be used."""
         self.forget()
 
     def forget(self) -> None:
         """Let go of the listing, and of what was seen without a scan; a plan needs neither once it is made."""
-        self.inventory, self.resolved, self.shallow = Inventory(self.directory), Resolved(), {}
+        self.inventory, self.resolved = Inventory(self.directory), Resolved()
+        self.shallow: dict[int, SegmentReport] = {}
 
     # ---- what is to be read
 

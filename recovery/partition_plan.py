@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.leader_epoch import encode_epochs
@@ -42,8 +41,7 @@ _SWAP: Final = ".swap"
 _TXN_INDEX_LOOK: Final = 34 << 15
 
 
-@dataclass(slots=True)
-class PlannedPartition:
+class PlannedPartition(NamedTuple):
     """A plan and the derived contents that it writes, by path."""
 
     plan: RecoveryPlan
@@ -76,18 +74,20 @@ def no_plan(survey: Survey) -> PlannedPartition:
     return planner.without_actions()
 
 
-@dataclass(slots=True)
 class _Planner(Draft):
-    reader: LogReader
-    reports: dict[int, SegmentReport]
-    differing: dict[int, Finding] = field(default_factory=dict)
-    """Snapshots that are not as the log gives them, by offset."""
-    kept: list[SegmentFiles] = field(default_factory=list)
-    """The segments that stay, in order."""
-    scope: int = 0
-    """Index in `kept` of the first segment that a broker would scan."""
-    derive_from: int = 0
-    """Index in `kept` of the first segment whose scan feeds the producer state."""
+    __slots__ = ("derive_from", "differing", "kept", "reader", "reports", "scope")
+
+    def __init__(self, survey: Survey, reader: LogReader, reports: dict[int, SegmentReport]) -> None:
+        super().__init__(survey)
+        self.reader, self.reports = reader, reports
+        self.differing: dict[int, Finding] = {}
+        """Snapshots that are not as the log gives them, by offset."""
+        self.kept: list[SegmentFiles] = []
+        """The segments that stay, in order."""
+        self.scope = 0
+        """Index in `kept` of the first segment that a broker would scan."""
+        self.derive_from = 0
+        """Index in `kept` of the first segment whose scan feeds the producer state."""
 
     # ---- deciding
 
@@ -144,7 +144,7 @@ class _Planner(Draft):
             finding = self.with_consequence(finding, report, later, contiguous=contiguous)
             if decide(Subject.LOG, where).decision is Decision.HOLD and number >= self.survey.scope:
                 warning = "; a broker that starts now cuts the log here, keeps no copy, and removes what follows"
-                finding = replace(finding, evidence=finding.evidence + warning)
+                finding = finding._replace(evidence=finding.evidence + warning)
             decision = self.judge(finding, where)
             if decision is Decision.HOLD:
                 self.held = True
@@ -189,7 +189,7 @@ class _Planner(Draft):
         if contiguous:
             evidence += "; the next segment follows without a gap, so no record is missing"
         last = None if next_good is None else max(next_good - 1, report.damage.next_offset)
-        return replace(finding, evidence=evidence, last_offset=last, next_good_offset=next_good)
+        return finding._replace(evidence=evidence, last_offset=last, next_good_offset=next_good)
 
     def base_offset_at(self, files: SegmentFiles, position: int) -> int:
         buffer = bytearray(8)

@@ -7,14 +7,12 @@ as they are.
 
 from __future__ import annotations
 
-import hashlib
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
+from recovery.digest import sha256_of
 from recovery.findings import Finding, Severity
 from recovery.plan import (
     SCHEMA_VERSION,
@@ -78,8 +76,7 @@ _WORST_FIRST: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What came of one of the things that a command was to work on.
 
     `in_use`: somebody held the lock while we only read. `done` and `bytes_quarantined` count what was carried out, None
@@ -224,6 +221,8 @@ def summary_line(plan: LogDirPlan, style: Style = plain) -> str:
 
 def command(*words: object) -> str:
     """Return a command line that a shell would read as these words."""
+    import shlex  # noqa: PLC0415 (most runs have nothing to advise)
+
     return " ".join(shlex.quote(printable(word)) for word in ("logmend", *words))
 
 
@@ -483,7 +482,7 @@ def outcome_document(outcome: Outcome, *, with_plan: bool = False) -> dict[str, 
 
 def combined_id(ids: Sequence[str]) -> str:
     """Return the id of several plans together: that of the only one, else a digest of all."""
-    return ids[0] if len(ids) == 1 else hashlib.sha256("+".join(ids).encode()).hexdigest()[:12]
+    return ids[0] if len(ids) == 1 else sha256_of("+".join(ids).encode())[:12]
 
 
 def plan_document(plans: Sequence[LogDirPlan], version: str) -> dict[str, Any]:

@@ -9,23 +9,24 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import PurePath
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from recovery.findings import Damage, Finding
 from recovery.inventory import resolve, take_inventory
 from recovery.log_dir import LogDirState, plan_log_dir_files, read_log_dir
 from recovery.memory import Job, Memory
 from recovery.partition import Points, Survey
-from recovery.partition_plan import PlannedPartition, no_plan, plan_partition
 from recovery.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
 from recovery.verify import ROOM, Room, SegmentReport, fold_index
 from storage.fs import ReadFs
 from storage.log_reader import LogReader
 from storage.pool import Pool, Task
+
+if TYPE_CHECKING:
+    from recovery.partition_plan import PlannedPartition
 
 _AHEAD: Final = 64
 """Partitions whose scans may be waited for at a time."""
@@ -75,16 +76,17 @@ class SilentReporter:
     def end(self) -> None: ...
 
 
-@dataclass(slots=True)
 class Planned:
     """A plan, and what is needed to carry it out: derived contents, or how to derive them again."""
 
-    plan: LogDirPlan
-    fs: ReadFs
-    contents: dict[PurePath, bytes] = field(default_factory=dict)
-    points: dict[PurePath, Points] = field(default_factory=dict)
-    memory: Memory = field(default_factory=Memory)
-    """What the scans have seen, for a look at what carrying out the plan has left."""
+    __slots__ = ("contents", "fs", "memory", "plan", "points")
+
+    def __init__(self, plan: LogDirPlan, fs: ReadFs) -> None:
+        self.plan, self.fs = plan, fs
+        self.contents: dict[PurePath, bytes] = {}
+        self.points: dict[PurePath, Points] = {}
+        self.memory = Memory()
+        """What the scans have seen, for a look at what carrying out the plan has left."""
 
     def content_of(self, path: PurePath) -> bytes:
         """Return what is to be written to `path`, once.
@@ -178,8 +180,10 @@ def plan_partition_dir(
     _, done, _ = _settled(survey, done, reports, reporter)
     reporter.partition_done(directory.name, len(done.plan.verdicts))
     reporter.end()
-    plan = replace(_empty_plan(directory, options), partitions=(done.plan,))
-    return Planned(plan, fs, done.contents, {directory: points})
+    plan = _empty_plan(directory, options)._replace(partitions=(done.plan,))
+    planned = Planned(plan, fs)
+    planned.contents, planned.points = done.contents, {directory: points}
+    return planned
 
 
 def _is_wanted(topic: str, patterns: Sequence[str]) -> bool:
@@ -279,6 +283,8 @@ def _is_scanned(one: _Submitted) -> bool:
 
 
 def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartition:
+    from recovery.partition_plan import no_plan, plan_partition  # noqa: PLC0415 (not before segments are being read)
+
     if any(finding.kind in (Damage.READ_ERROR, Damage.VANISHED) for finding in survey.findings):
         return no_plan(survey)
     done = plan_partition(survey, reports, reader)
@@ -305,6 +311,8 @@ def _settled(
     if moved is not None:
         evidence = f"{moved.evidence}; so it went at each of {_LOOKS} looks: somebody changes this directory"
         survey.findings.append(Finding(Damage.READ_ERROR, moved.path, evidence))
+        from recovery.partition_plan import no_plan  # noqa: PLC0415
+
         done = no_plan(survey)
     return survey, done, reports
 
@@ -319,8 +327,8 @@ def _frame(planned: Planned, state: LogDirState, plans: Sequence[RecoveryPlan]) 
     framed, contents = plan_log_dir_files(planned.fs, state, plans, planned.plan.options)
     stopped = any(verdict.decision == "stop" for verdict in framed.all_verdicts())
     if stopped:
-        partitions = tuple(replace(p, actions=(), preconditions=(), cuts=()) for p in framed.partitions)
-        framed = replace(framed, stopped=True, before=(), after=(), partitions=partitions, preconditions=())
+        partitions = tuple(p._replace(actions=(), preconditions=(), cuts=()) for p in framed.partitions)
+        framed = framed._replace(stopped=True, before=(), after=(), partitions=partitions, preconditions=())
         planned.contents.clear()
     planned.plan = framed
     if not stopped:

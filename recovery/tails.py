@@ -8,7 +8,7 @@ the copy is then the only one. Opt in, bounded in size, and let go of after some
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
@@ -69,8 +69,8 @@ def keep_tails(
             chosen.append(_only(partition, tuple(new)))
             size += wanted
     if chosen:
-        last = replace(plan, verdicts=(), before=(), partitions=tuple(chosen), after=(), preconditions=())
-        execute(fs, last, lambda _: b"", replace(orders, plan_id=last.plan_id), reporter)
+        last = plan._replace(verdicts=(), before=(), partitions=tuple(chosen), after=(), preconditions=())
+        execute(fs, last, lambda _: b"", orders._replace(plan_id=last.plan_id), reporter)
     return KeptTails(len(chosen), size, tuple(left_out), freed)
 
 
@@ -79,7 +79,7 @@ def _only_tails(items: tuple[object, ...]) -> bool:
 
 
 def _only(partition: RecoveryPlan, copies: tuple[KeepCopy, ...]) -> RecoveryPlan:
-    return replace(partition, verdicts=(), preconditions=(), actions=copies, cuts=(), loaded=None)
+    return partition._replace(verdicts=(), preconditions=(), actions=copies, cuts=(), loaded=None)
 
 
 def _tails(fs: ReadFs, plan: LogDirPlan) -> Iterator[tuple[RecoveryPlan, list[KeepCopy]]]:

@@ -6,16 +6,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from recovery.digest import sha256_of
 from recovery.epoch_runs import read_believed_rises
 from recovery.findings import Damage, Finding, Subject
 from recovery.index_checks import (
@@ -70,39 +69,47 @@ class Wanted(NamedTuple):
     sha256: str
 
 
-@dataclass(slots=True)
 class SegmentReport:
     """What was seen of one segment. Offsets and positions are those of the sound chain, `valid_size` its bytes."""
 
-    files: SegmentFiles
-    depth: Depth
-    valid_size: int
-    next_offset: int
-    findings: list[Finding] = field(default_factory=list)
-    damage: LogDamage | None = None
-    batch_count: int = 0
-    record_count: int = 0
-    first_offset: int | None = None
-    max_timestamp: int = -1
-    epochs: tuple[tuple[int, int], ...] = ()
-    epochs_fall: bool = False
-    """They do not only rise, and `epochs` are those that are believed."""
-    magics: int = 0
-    digest: int = 0
-    blocks: bytes = b""
-    """What lies in each block of offsets, as `SegmentFold.blocks` packs it, where the options ask for it."""
-    events: array[int] | None = None
-    """The batches of producers, as `storage.fold.ProducerEvents` extracts them, eight numbers each; None if that were
-    too many to be kept: then the headers have to be walked again."""
-    wanted: dict[PurePath, Wanted] = field(default_factory=dict)
-    """Index files that are to be written anew."""
-    contents: dict[PurePath, bytes] = field(default_factory=dict)
-    """Content of those of them for which there was room."""
-    trims: dict[PurePath, int] = field(default_factory=dict)
-    """Length of index files that only have zero bytes behind it."""
-    scanned_bytes: int = 0
-    overflow_at: int | None = None
-    """Offset of the first batch that does not fit the 32-bit relative range of the segment."""
+    __slots__ = (
+        "batch_count", "blocks", "contents", "damage", "depth", "digest", "epochs", "epochs_fall", "events", "files",
+        "findings", "first_offset", "magics", "max_timestamp", "next_offset", "overflow_at", "record_count",
+        "scanned_bytes", "trims", "valid_size", "wanted",
+    )  # fmt: skip
+
+    def __init__(self, files: SegmentFiles, depth: Depth, valid_size: int, next_offset: int) -> None:
+        self.files, self.depth, self.valid_size, self.next_offset = files, depth, valid_size, next_offset
+        self.findings: list[Finding] = []
+        self.damage: LogDamage | None = None
+        self.batch_count = self.record_count = 0
+        self.first_offset: int | None = None
+        self.max_timestamp = -1
+        self.epochs: tuple[tuple[int, int], ...] = ()
+        self.epochs_fall = False
+        """They do not only rise, and `epochs` are those that are believed."""
+        self.magics = self.digest = 0
+        self.blocks = b""
+        """What lies in each block of offsets, as `SegmentFold.blocks` packs it, where the options ask for it."""
+        self.events: array[int] | None = None
+        """The batches of producers, as `storage.fold.ProducerEvents` extracts them, eight numbers each; None if that
+        were too many to be kept: then the headers have to be walked again."""
+        self.wanted: dict[PurePath, Wanted] = {}
+        """Index files that are to be written anew."""
+        self.contents: dict[PurePath, bytes] = {}
+        """Content of those of them for which there was room."""
+        self.trims: dict[PurePath, int] = {}
+        """Length of index files that only have zero bytes behind it."""
+        self.scanned_bytes = 0
+        self.overflow_at: int | None = None
+        """Offset of the first batch that does not fit the 32-bit relative range of the segment."""
+
+    def altered(self, **changes: Any) -> SegmentReport:
+        """Return a report that says the same but for the attributes that are named."""
+        made = SegmentReport.__new__(SegmentReport)
+        for name in SegmentReport.__slots__:
+            setattr(made, name, changes[name] if name in changes else getattr(self, name))
+        return made
 
     @property
     def base_offset(self) -> int:
@@ -135,17 +142,22 @@ class Room:
             self._left += size
 
 
-@dataclass(frozen=True, slots=True)
 class ScanOptions:
-    """What a scan needs to know besides the bytes."""
+    """What a scan needs to know besides the bytes. `block_offsets`: of a block of which reports are wanted; 0: none."""
 
-    index_interval_bytes: int
-    segment_index_bytes: int
-    now_ms: int | None
-    depth: Depth = Depth.FULL
-    room: Room = field(default_factory=lambda: Room(ROOM), compare=False)
-    block_offsets: int = 0
-    """Offsets of a block, of which reports are wanted; 0 for none."""
+    __slots__ = ("block_offsets", "depth", "index_interval_bytes", "now_ms", "room", "segment_index_bytes")
+
+    def __init__(
+        self,
+        index_interval_bytes: int,
+        segment_index_bytes: int,
+        now_ms: int | None,
+        depth: Depth = Depth.FULL,
+        room: Room | None = None,
+        block_offsets: int = 0,
+    ) -> None:
+        self.index_interval_bytes, self.segment_index_bytes = index_interval_bytes, segment_index_bytes
+        self.now_ms, self.depth, self.room, self.block_offsets = now_ms, depth, room or Room(ROOM), block_offsets
 
 
 Progress = Callable[[int], None]
@@ -182,8 +194,7 @@ def scan_segment(
     return report
 
 
-@dataclass(slots=True)
-class _Scan:
+class _Scan(NamedTuple):
     """One reading of one segment; more than one pass over the file only where damage makes the first one void."""
 
     fs: ReadFs
@@ -288,7 +299,7 @@ def _compare_indexes(
     report.findings += [f for f in comparison.findings if canonical or f.kind is Damage.INDEX_OVERFULL]
     report.trims = {path: size for path, size in comparison.trims.items() if path in bad}
     for path, data in ((path, data) for path, data in comparison.contents.items() if path in bad):
-        report.wanted[path] = Wanted(len(data), hashlib.sha256(data).hexdigest())
+        report.wanted[path] = Wanted(len(data), sha256_of(data))
         if options.room.take(len(data)):
             report.contents[path] = data
 

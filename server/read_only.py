@@ -63,7 +63,7 @@ def open_read_only(paths: Sequence[PurePath], options: ManagerOptions, now_ms: i
     """
     overlay = OverlayFs(ReadOnlyFs(OsFs()), paths, now_ms * 1_000_000)
     looking = replace(
-        options, lock=_lock_if_there_is_one, compacts=False, recovery=replace(options.recovery, accept_loss=True)
+        options, lock=_lock_if_there_is_one, compacts=False, recovery=options.recovery._replace(accept_loss=True)
     )
     return ReadOnlyEngine(LogManager.open(overlay, paths, now_ms, looking))
 

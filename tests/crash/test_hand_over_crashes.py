@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -48,7 +47,7 @@ from storage.fs import FileKind, Fs, replace_atomically
 
 Patch = pytest.MonkeyPatch
 PARTITION = TOP / "orders-0"
-MARKED = replace(OPTIONS, clean_marker=True)
+MARKED = OPTIONS._replace(clean_marker=True)
 FEW = 200
 
 
@@ -275,7 +274,7 @@ class Splicing:
 
     def plan(self, fs: Fs) -> LogDirPlan | None:
         """Return the splice, as healing plans it; None where there is no hole any more."""
-        found = plan_of(fs, replace(OPTIONS, depth="full"))
+        found = plan_of(fs, OPTIONS._replace(depth="full"))
         if not found.is_held:
             return None
         path, after = TOP / HOLED, HOLE_AT + HOLE
@@ -285,12 +284,11 @@ class Splicing:
             SplicePiece(None, HOLE, "a replica", 12, 13, hashlib.sha256(segment(10)[1]).hexdigest()),
             SplicePiece(after, size - after),
         )
-        partition = replace(
-            found.partitions[0],
+        partition = found.partitions[0]._replace(
             preconditions=(Precondition.of(path, fs.stat(path)),),
             actions=(SpliceSegment(path, pieces, size, "holes filled from a replica"),),
         )
-        return replace(found, verdicts=(), before=(), partitions=(partition,), after=(), preconditions=())
+        return found._replace(verdicts=(), before=(), partitions=(partition,), after=(), preconditions=())
 
     def again(self, fs: Fs) -> None:
         assert isinstance(fs, MemoryFs)

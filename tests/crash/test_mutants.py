@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -134,7 +133,7 @@ def the_marker_goes_last(patch: Patch) -> None:
     real = module.execute
 
     def run(fs: Any, plan: LogDirPlan, *arguments: Any) -> Any:
-        return real(fs, replace(plan, before=(), after=(*plan.after, *plan.before)), *arguments)
+        return real(fs, plan._replace(before=(), after=(*plan.after, *plan.before)), *arguments)
 
     patch.setattr("support.recovering.execute", run)
 

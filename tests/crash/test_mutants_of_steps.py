@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -243,7 +243,7 @@ def no_question_for_room(patch: Patch) -> None:
 
 def room_without_the_copies(patch: Patch) -> None:
     real = module.check_room
-    patch.setattr(module, "check_room", lambda fs, plan, orders: real(fs, plan, replace(orders, discard=True)))
+    patch.setattr(module, "check_room", lambda fs, plan, orders: real(fs, plan, orders._replace(discard=True)))
 
 
 def room_that_is_asked_for_after_the_copies(patch: Patch) -> None:

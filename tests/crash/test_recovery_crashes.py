@@ -12,7 +12,6 @@ import copy
 import itertools
 import os
 import random
-from dataclasses import replace
 from pathlib import PurePath
 
 import pytest
@@ -231,7 +230,7 @@ def _point(data: bytes) -> int:
 def test_rot_that_somebody_lets_go_of_is_cut_as_undisturbed() -> None:
     files = damaged(KINDS["noise_in_the_middle"], KINDS["garbage_between_segments"], files=SOUND)
     files[POINTS] = checkpoint({"orders-0": 30})
-    Trial(files, replace(OPTIONS, accept_loss=True)).crash()
+    Trial(files, OPTIONS._replace(accept_loss=True)).crash()
 
 
 def test_what_is_done_beside_rot_that_is_held_leaves_it_alone() -> None:

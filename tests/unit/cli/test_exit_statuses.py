@@ -6,6 +6,7 @@ import fcntl
 import json
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,13 @@ from support.command import RECOVERY_POINTS, environment, logmend, make_log_dir,
 from support.recovering import tree
 
 TORN = sound_log() + batch_v2(6, 2)[:50]
+NEVER = (
+    "structlog", "msgspec", "rich", "typer", "javaproperties", "crc32c", "cramjam", "shutil", "bz2", "lzma", "shlex",
+    "logging", "concurrent.futures", "tempfile", "subprocess", "tomllib",
+)  # fmt: skip
+"""What a start has no time for."""
+LATER = ("hashlib", "json", "recovery.partition_plan", "recovery.execute", "recovery.manifest", "recovery.hand_over")
+"""What is not needed before logs are read; with several threads it is imported while they are."""
 
 
 def flushed_rot(directory: Path) -> Path:
@@ -33,6 +41,30 @@ def patched(directory: Path, code: str) -> dict[str, str]:
     (directory / "sitecustomize.py").write_text(code)
     env = environment()
     return {**env, "PYTHONPATH": f"{directory}:{env['PYTHONPATH']}"}
+
+
+def imported(directory: Path, when: str, names: Sequence[str], *words: str) -> list[str]:
+    """Return which of these modules are imported at the end of a command in one thread, or when it opens a `.log`."""
+    code = (
+        "import os, sys\n"
+        "leave, told = os._exit, []\n"
+        "def tell(when):\n"
+        "    told.append(when)\n"
+        f"    if told.count({when!r}) == 1 and when == {when!r}:\n"
+        f"        sys.stderr.write(' '.join(name for name in {names!r} if name in sys.modules))\n"
+        "def ended(status):\n"
+        "    tell('at the end')\n"
+        "    sys.stderr.flush()\n"
+        "    leave(status)\n"
+        "def seen(event, about):\n"
+        "    if event == 'open' and str(about[0]).endswith('.log'):\n"
+        "        tell('at the first log')\n"
+        "os._exit = ended\n"
+        "sys.addaudithook(seen)\n"
+    )
+    done = logmend(*(words or ("recover",)), "-j", "1", directory / "data", env=patched(directory, code))
+    assert done.returncode in (0, 1)
+    return done.stderr.split()
 
 
 def test_0_an_empty_log_directory_is_clean(tmp_path: Path) -> None:
@@ -367,14 +399,27 @@ def test_copies_go_where_quarantine_says_and_can_be_put_back(tmp_path: Path) -> 
 
 
 def test_nothing_is_imported_that_an_empty_directory_does_not_need(tmp_path: Path) -> None:
-    code = (
-        "import atexit, sys\n"
-        "heavy = {'structlog', 'msgspec', 'rich', 'typer', 'javaproperties', 'crc32c', 'cramjam'}\n"
-        "atexit.register(lambda: sys.stderr.write(' '.join(sorted(heavy & sys.modules.keys()))))\n"
-    )
     (tmp_path / "data").mkdir()
-    done = logmend("recover", tmp_path / "data", env=patched(tmp_path, code))
-    assert (done.returncode, done.stderr) == (0, "")
+    assert imported(tmp_path, "at the end", [*NEVER, "storage"]) == ["storage"]
+
+
+def test_what_comes_after_reading_is_not_imported_before_it(tmp_path: Path) -> None:
+    make_log_dir(tmp_path / "data", TORN)
+    assert imported(tmp_path, "at the first log", [*NEVER, *LATER, "recovery.survey"]) == ["recovery.survey"]
+
+
+@pytest.mark.parametrize("words", [("verify",), ("plan",)])
+def test_who_only_looks_imports_nothing_that_changes_anything(tmp_path: Path, words: tuple[str, ...]) -> None:
+    make_log_dir(tmp_path / "data", TORN)
+    wanted = [
+        "shutil",
+        "logging",
+        "recovery.execute",
+        "recovery.manifest",
+        "recovery.hand_over",
+        "recovery.partition_plan",
+    ]
+    assert imported(tmp_path, "at the end", wanted, *words) == ["recovery.partition_plan"]
 
 
 def test_version_is_told_for_people_and_programs() -> None:

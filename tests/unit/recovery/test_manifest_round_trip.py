@@ -7,7 +7,7 @@ from pathlib import PurePath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.manifest import Item, Manifest, decode, encode, is_plain_name
+from recovery.manifest import SCHEMA_VERSION, Item, Manifest, decode, encode, is_plain_name
 from storage.errors import CheckpointCorrupt, UnsupportedFormat
 
 PATH = PurePath("/data/p-0/0123456789ab.logmend.json")
@@ -29,6 +29,7 @@ MANIFESTS = st.builds(
     created_ms=WHOLE,
     logmend_version=st.text(max_size=20),
     items=st.lists(ITEMS, max_size=4).map(tuple),
+    schema_version=st.just(SCHEMA_VERSION),
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ def test_a_rotten_file_beside_a_flushed_segment_is_found_and_made_anew(
     recover(partition.parent, options_of(CONFIG))
     sound = (partition / name).read_bytes()
     (partition / name).write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
-    full = replace(options_of(CONFIG), depth="full")
+    full = options_of(CONFIG)._replace(depth="full")
     found = plan(partition.parent, full)
     assert (kind, name) in {(f.kind.value, f.path.name) for f in found.findings}
     recover(partition.parent, full)
@@ -42,5 +41,5 @@ def test_what_real_brokers_left_raises_no_false_alarm(name: str, tmp_path: Path)
     options = options_of(golden.expected(name)["config"])
     for log_dir in golden.log_dirs(tmp_path):
         recover(log_dir, options)
-        found = plan(log_dir, replace(options, depth="full")).findings
+        found = plan(log_dir, options._replace(depth="full")).findings
         assert [f for f in found if f.kind.value.startswith(("txn_", "snapshot_"))] == []

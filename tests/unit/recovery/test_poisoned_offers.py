@@ -10,7 +10,6 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import PurePath
 
 import pytest
@@ -149,7 +148,7 @@ def offered(rng: random.Random, counts: Counter[str]) -> str:
     for at, replica in zip(REPLICAS, replicas, strict=False):
         for name, data in replica.items():
             fs.plant(at / name, content=data)
-    plan = plan_log_dir(fs, TOP, replace(OPTIONS, depth="full")).plan
+    plan = plan_log_dir(fs, TOP, OPTIONS._replace(depth="full")).plan
     sources = tuple(DirectorySource(fs, at) for at in REPLICAS[: len(replicas)])
     healing = plan_healing(fs, plan, sources, recovery_points(fs, TOP))
     if not healing.plan.is_empty:
@@ -198,7 +197,7 @@ def test_a_replica_whose_offsets_are_all_too_high_is_refused_although_a_batch_of
     fs = MemoryFs({str(TOP / name): data for name, data in files.items()})
     for name, data in replica.items():
         fs.plant(REPLICAS[0] / name, content=data)
-    plan = plan_log_dir(fs, TOP, replace(OPTIONS, depth="full")).plan
+    plan = plan_log_dir(fs, TOP, OPTIONS._replace(depth="full")).plan
 
     def healed() -> list[tuple[bool, str]]:
         healing = plan_healing(fs, plan, (DirectorySource(fs, REPLICAS[0]),), recovery_points(fs, TOP))

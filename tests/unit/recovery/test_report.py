@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from dataclasses import replace
 from pathlib import PurePath
 
 import pytest
@@ -67,14 +66,14 @@ def partition(**changes: object) -> RecoveryPlan:
         loaded=LoadedOffsets(0, 6, 6),
         scanned_bytes=862,
     )
-    return replace(plan, **changes)  # type: ignore[arg-type]
+    return plan._replace(**changes)  # type: ignore[arg-type]
 
 
 def log_dir(*partitions: RecoveryPlan, **changes: object) -> LogDirPlan:
     plan = LogDirPlan(
         DATA, PlanOptions(), verdicts=(), stopped=False, before=(), partitions=partitions, after=(), preconditions=()
     )
-    return replace(plan, **changes)  # type: ignore[arg-type]
+    return plan._replace(**changes)  # type: ignore[arg-type]
 
 
 CLEAN = log_dir(partition(verdicts=(), actions=(), cuts=()))
@@ -139,7 +138,7 @@ def test_a_plan_says_what_is_cut_rebuilt_and_set_aside() -> None:
     aside = SetAside(LOG.with_name("5.log"), "behind the cut")
     renamed = Rename(LOG.with_name("1.log.swap"), LOG.with_name("1.log"))
     one = partition()
-    plan = log_dir(replace(one, actions=(*one.actions, aside, renamed)))
+    plan = log_dir(one._replace(actions=(*one.actions, aside, renamed)))
     lines = plan_text(Outcome(DATA, plan.status, plan)).splitlines()
     assert lines[0] == (
         f"/data: plan {plan.plan_id}: 1 cut of 50 B, 1 file written anew, 1 file set aside, 1 file renamed"

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,7 +38,7 @@ def live(directory: Path) -> dict[str, tuple[int, int, int, str]]:
 
 
 def plan(directory: Path, accept_loss: bool) -> LogDirPlan:
-    return plan_log_dir(OsFs(), directory, replace(OPTIONS, accept_loss=accept_loss)).plan
+    return plan_log_dir(OsFs(), directory, OPTIONS._replace(accept_loss=accept_loss)).plan
 
 
 @pytest.mark.parametrize("accept_loss", [False, True], ids=["", "accepting loss"])
@@ -53,7 +52,7 @@ def test_a_second_recovery_changes_nothing_and_a_restore_undoes_the_first(
         damages = build(directory, seed)
         aside.mkdir()
         before = live(directory)
-        options = replace(OPTIONS, accept_loss=accept_loss)
+        options = OPTIONS._replace(accept_loss=accept_loss)
         done = recovering.recover(directory, options, quarantine_dir=aside if keep else None)
         repaired += done.actions > 0
         story = f"seed {seed}: {damages}"
