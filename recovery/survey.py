@@ -264,7 +264,7 @@ class _Scans:
 
     def _submit(self, pool: Pool, survey: Survey) -> dict[int, Task[SegmentReport]]:
         # Largest first: a large one that begins last would be waited for alone.
-        ordered = sorted(survey.jobs, key=lambda job: -job.files.log_stat.size)
+        ordered = sorted(survey.jobs, key=_bytes_to_read, reverse=True)
         return {job.files.base_offset: pool.submit(partial(self._scan, survey, job)) for job in ordered}
 
     def _collect(self, survey: Survey, tasks: Mapping[int, Task[SegmentReport]]) -> tuple[PlannedPartition, Reports]:
@@ -276,6 +276,12 @@ def _made(survey: Survey, listing: Task[None]) -> Survey:
     listing.run()  # here and now, where the other threads have not come to it
     listing.result()
     return survey
+
+
+def _bytes_to_read(job: Job) -> int:
+    """Return the sizes of log and indexes, of which those of the last segment may be preallocated."""
+    files = job.files
+    return sum(stat.size for stat in (files.log_stat, files.index_stat, files.time_index_stat) if stat is not None)
 
 
 def _is_scanned(one: _Submitted) -> bool:
