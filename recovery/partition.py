@@ -34,6 +34,7 @@ from storage.txn_index import LoadSanity, check_as_on_load
 from storage.units import Offset
 
 if TYPE_CHECKING:
+    from recovery.partition_plan import PlannedPartition
     from recovery.topic_ids import TopicIds
 
 SMALL_FILE_LIMIT: Final = 64 << 20
@@ -63,7 +64,7 @@ class Survey:
     """One partition on its way from a listing to a plan."""
 
     __slots__ = (
-        "derive_from", "directory", "epochs", "findings", "fs", "inventory", "jobs", "memory", "options", "partition",
+        "derive_from", "directory", "done", "epochs", "findings", "fs", "inventory", "jobs", "memory", "options", "partition",
         "points", "resolved", "room", "scope", "shallow", "state", "whole_from", "whole_state",
     )  # fmt: skip
 
@@ -92,6 +93,8 @@ class Survey:
         """With everything read: from which segment on, and from which state, the side files can be held against it."""
         self.epochs: list[EpochStart] | None = None
         """What the leader epoch file says; None where it is missing or cannot be used."""
+        self.done: PlannedPartition | None = None
+        """Its plan, where a glance was enough."""
         self.forget()
 
     def forget(self) -> None:

@@ -20,7 +20,7 @@ from recovery.log_dir import LogDirState, plan_log_dir_files, read_log_dir
 from recovery.memory import Job, Memory
 from recovery.partition import Points, Survey
 from recovery.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
-from recovery.verify import ROOM, Room, SegmentReport, fold_index
+from recovery.verify import ROOM, Depth, Room, SegmentReport, fold_index
 from storage.fs import ReadFs
 from storage.log_reader import LogReader
 from storage.pool import Pool, Task
@@ -218,7 +218,12 @@ class _Scans:
         return self._side_by_side(surveys)
 
     def _list(self, survey: Survey) -> None:
-        survey.prepare(self._readers.reader)
+        if survey.points.clean and survey.options.depth == Depth.QUICK.value:
+            from recovery.at_a_glance import look_at  # noqa: PLC0415 (nobody needs it who is about to read logs)
+
+            look_at(survey, self._readers.reader)
+        else:
+            survey.prepare(self._readers.reader)
         self.reporter.listed(survey.partition, sum(job.files.log_stat.size for job in survey.jobs), len(survey.jobs))
 
     def _scan(self, survey: Survey, job: Job) -> SegmentReport:
@@ -289,6 +294,8 @@ def _is_scanned(one: _Submitted) -> bool:
 
 
 def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartition:
+    if survey.done is not None:
+        return survey.done
     from recovery.partition_plan import no_plan, plan_partition  # noqa: PLC0415 (not before segments are being read)
 
     if any(finding.kind in (Damage.READ_ERROR, Damage.VANISHED) for finding in survey.findings):

@@ -6,7 +6,7 @@
 #ifndef LOGMEND_BATCHES_H
 #define LOGMEND_BATCHES_H
 
-#include "_crc.h"
+#include "_judge.h"
 
 /* The order of storage.rows.COLUMNS. */
 enum column {
@@ -17,40 +17,13 @@ enum column {
     "position", "size", "base_offset", "last_offset", "magic", "attributes", "crc", "leader_epoch", "max_timestamp", \
     "producer_id", "producer_epoch", "base_sequence", "record_count", "control"
 
-/* The numbers of storage.rows.Stop. */
-enum stop { END, NEED_MORE, ROWS_FULL, BAD_SIZE, BAD_MAGIC, BAD_CRC, BAD_ORDER, UNKNOWN_MAGIC };
-
 enum { CONTROL_NONE = -1, CONTROL_EMPTY = -2, CONTROL_UNREADABLE = -3 };
-enum { LEAST = 17, LEGACY_LEAST = 26, V2_HEADER = 61, CONTROL_BIT = 0x20, CODEC_BITS = 0x07 };
+enum { CONTROL_BIT = 0x20, CODEC_BITS = 0x07 };
 
 struct scanned {
     size_t count, size;
     enum stop stop;
 };
-
-static inline uint32_t
-be32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-static inline int64_t
-signed16(const uint8_t *p)
-{
-    return (int16_t)((uint16_t)p[0] << 8 | p[1]);
-}
-
-static inline int64_t
-signed32(const uint8_t *p)
-{
-    return (int32_t)be32(p);
-}
-
-static inline int64_t
-signed64(const uint8_t *p)
-{
-    return (int64_t)((uint64_t)be32(p) << 32 | be32(p + 4));
-}
 
 /* ---- records ---- */
 
@@ -204,14 +177,6 @@ read_control(const uint8_t *payload, size_t size, int64_t attributes, int64_t re
 
 /* ---- batches ---- */
 
-static inline int
-sum_holds(const uint8_t *batch, size_t size, int magic)
-{
-    if (magic >= 2)
-        return crc32c(0, batch + 21, size - 21) == be32(batch + 17);
-    return crc32_ieee(0, batch + 16, size - 16) == be32(batch + 12);
-}
-
 /* A client's batch that a leader may take as it is. */
 struct led {
     struct walked walked;
@@ -237,31 +202,6 @@ lead_batch(const uint8_t *data, size_t size, struct led *led)
     led->walked = walk_records(data + V2_HEADER, size - V2_HEADER, count, 0, signed64(data + 27));
     return led->walked.count == count && led->walked.place == size - V2_HEADER
         && led->walked.most == signed64(data + 35);
-}
-
-/* Judge what lies at `batch`, offsets aside: END if it is sound, with its size in *size. */
-static inline enum stop
-judge(const uint8_t *batch, size_t left, int verify, size_t *size)
-{
-    if (left < LEAST)
-        return NEED_MORE;
-    const int64_t field = signed32(batch + 8);
-    const int magic = (int8_t)batch[16];
-    if (field < LEGACY_LEAST - 12)
-        return BAD_SIZE;
-    *size = (size_t)field + 12;
-    if (magic < 0)
-        return BAD_MAGIC;
-    if (magic > 2) {
-        if (*size > left)
-            return NEED_MORE;
-        return *size >= V2_HEADER && sum_holds(batch, *size, magic) ? UNKNOWN_MAGIC : BAD_MAGIC;
-    }
-    if (magic == 2 && *size < V2_HEADER)
-        return BAD_SIZE;
-    if (*size > left)
-        return NEED_MORE;
-    return verify && !sum_holds(batch, *size, magic) ? BAD_CRC : END;
 }
 
 /* Rows wait here until a cache line of each column is full: columns whose distance is a multiple of 4096 bytes would

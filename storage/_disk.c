@@ -1,5 +1,5 @@
-/* Many small looks at a disk in one call: entries of a directory with their stats, parts of its plain files, and the
-   headers of batches one after another.
+/* Many small looks at a disk in one call: entries of a directory with their stats, parts of its plain files, the headers
+   of batches one after another, and a whole partition directory in good order.
 
    What a quick look at a clean log directory costs is not reading but asking: thousands of names, some 30 bytes of each.
    Called by storage/fs.py alone, whose Python does the same where this was not built. The system is asked without the
@@ -16,6 +16,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "_glance.h"
 
 #ifdef __APPLE__
 #define MTIME(found) ((found)->st_mtimespec)
@@ -267,20 +269,11 @@ module_parts(PyObject *Py_UNUSED(module), PyObject *args)
 
 /* ---- batches ---- */
 
-enum { V2_HEADER = 61, OVERHEAD = 12, PIECE = 8 << 10 };
+enum { OVERHEAD = 12, PIECE = 8 << 10 };
 
 struct place {
     int64_t position, size, base_offset, last_offset, max_timestamp;
 };
-
-static int64_t
-big_endian(const uint8_t *bytes, int count)
-{
-    uint64_t number = bytes[0] & 0x80 ? UINT64_MAX : 0;
-    for (int n = 0; n < count; n++)
-        number = number << 8 | bytes[n];
-    return (int64_t)number;
-}
 
 /* Find the first batch from `start` on that reaches `offset` or `timestamp` and ends by `end`; false where anything but
    batches of magic 2 comes before it, or the disk refuses: then somebody else has to look. */
@@ -296,11 +289,11 @@ place_find(int file, int64_t start, int64_t end, int64_t offset, int64_t timesta
             return 0;
         while (filled - at >= V2_HEADER) {
             const uint8_t *const header = piece + at;
-            const int64_t size = big_endian(header + 8, 4) + OVERHEAD, base = big_endian(header, 8);
-            *found = (struct place){start + at, size, base, 0, big_endian(header + 35, 8)};
+            const int64_t size = signed32(header + 8) + OVERHEAD, base = signed64(header);
+            *found = (struct place){start + at, size, base, 0, signed64(header + 35)};
             if (header[16] != 2 || size < V2_HEADER || size > end - found->position || base < 0)
                 return 0;
-            found->last_offset = (int64_t)((uint64_t)base + (uint64_t)big_endian(header + 23, 4));
+            found->last_offset = (int64_t)((uint64_t)base + (uint64_t)signed32(header + 23));
             if (found->last_offset >= offset || found->max_timestamp >= timestamp)
                 return 1;
             at += size;
@@ -329,14 +322,68 @@ module_seek_batch(PyObject *Py_UNUSED(module), PyObject *args)
                          (long long)found.last_offset, (long long)found.max_timestamp, 2);
 }
 
+/* ---- a partition directory ---- */
+
+static PyObject *
+small_bytes(const struct small_file *small)
+{
+    if (!small->is_there)
+        Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize((const char *)small->data, (Py_ssize_t)small->size);
+}
+
+static PyObject *
+glance_tuple(const struct glance *g)
+{
+    const struct offsets *const logs = &g->logs;
+    return Py_BuildValue("nLLLLiLONNN", (Py_ssize_t)logs->count, (long long)logs->data[0],
+                         (long long)logs->data[logs->count - 1], (long long)g->active_size, (long long)g->log_end,
+                         g->magic, (long long)newest_snapshot(g), has_snapshot_at(g, g->log_end) ? Py_True : Py_False,
+                         small_bytes(&g->epochs), small_bytes(&g->metadata), small_bytes(&g->snapshot));
+}
+
+/* glance(path, user): what storage.glance.Glance holds; None where anything is odd; OSError with the name of the
+   file where the system refuses. */
+static PyObject *
+module_glance(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *path = NULL, *made = NULL;
+    long long user;
+    enum look look;
+    if (!PyArg_ParseTuple(args, "O&L", PyUnicode_FSConverter, &path, &user))
+        return NULL;
+    struct glance glance = {.user = user};
+    Py_BEGIN_ALLOW_THREADS
+    look = look_at_directory(&glance, PyBytes_AS_STRING(path));
+    Py_END_ALLOW_THREADS
+    Py_DECREF(path);
+    if (look == FINE)
+        made = glance_tuple(&glance);
+    else if (glance.error) {
+        errno = glance.error;
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, glance.name);
+    } else
+        made = Py_NewRef(Py_None);
+    glance_free(&glance);
+    return made;
+}
+
+static int
+module_exec(PyObject *Py_UNUSED(module))
+{
+    crc_init();
+    return 0;
+}
+
 static PyMethodDef functions[] = {
     {"entries", module_entries, METH_VARARGS, NULL},
     {"parts", module_parts, METH_VARARGS, NULL},
     {"seek_batch", module_seek_batch, METH_VARARGS, NULL},
+    {"glance", module_glance, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, module_exec}, {0, NULL}};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,

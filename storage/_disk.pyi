@@ -11,3 +11,6 @@ def parts(directory: PurePath, wanted: tuple[tuple[str, int, int], ...], /) -> l
 def seek_batch(
     descriptor: int, start: int, end: int, offset: int, timestamp: int, /
 ) -> tuple[int, int, int, int, int, int] | None: ...
+def glance(
+    path: PurePath, user: int, /
+) -> tuple[int, int, int, int, int, int, int, bool, bytes | None, bytes | None, bytes | None] | None: ...

@@ -20,14 +20,14 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
-from typing import Final, Protocol, Self, TypeAlias, cast
+from typing import Any, Final, Protocol, Self, TypeAlias, cast
 
 from storage.errors import DiskFull, EnvironmentFault, FileVanished, LogDirInUse, ReadFault, WriteFault, printable
 from storage.file_stat import ALL_KINDS, FileKind, FileStat, stat_of
 
 try:
     from storage import _disk
-    from storage._disk import seek_batch  # the newest of its functions
+    from storage._disk import glance, seek_batch  # noqa: F401 (the former is the newest of its functions)
 except ImportError:  # it may not have been built, or from other sources
     _disk = None  # type: ignore[assignment]
 
@@ -119,11 +119,11 @@ class Fs(ReadFs, Protocol):
 def read_all(fs: ReadFs, path: PurePath, limit: int) -> bytes:
     """Return the content of a small file; `ReadFault` with EFBIG if it holds more than `limit` bytes."""
     size = min(limit + 1, 1 << 16)
-    found = getattr(fs, "read_parts", lambda *_: None)(path.parent, ((path.name, 0, size),))
-    if found is not None and isinstance(found[0], int):
-        raise read_fault("reading", path, _refusal(found[0]))
-    if found is not None and len(found[0]) < size:
-        return bytes(found[0])
+    if (kernel := getattr(fs, "kernel", lambda: None)()) is not None:
+        if isinstance(found := kernel.parts(path.parent, ((path.name, 0, size),))[0], int):
+            raise read_fault("reading", path, _refusal(found))
+        if len(found) < size:
+            return bytes(found)
     buffer, filled = bytearray(size), 0
     with fs.open_read(path) as file:
         while True:
@@ -332,9 +332,9 @@ class OsFs:
                         found[entry.name] = stat_of(entry.stat(follow_symlinks=False))
         return dict(sorted(found.items()))
 
-    def read_parts(self, directory: PurePath, wanted: tuple[tuple[str, int, int], ...]) -> list[bytes | int] | None:
-        """Do what `storage.parts.read_parts` says in one call, with numbers for faults; None where that cannot be."""
-        return _disk.parts(directory, wanted) if type(self) is OsFs and _has_kernel() else None
+    def kernel(self) -> Any:
+        """Return what looks at many files in one call; None where it was not built, or another disk is shown."""
+        return _disk if type(self) is OsFs and _has_kernel() else None
 
     def stat(self, path: PurePath) -> FileStat:
         with _raising(read_fault, "looking at it", path):
@@ -408,7 +408,7 @@ class ReadOnlyFs:
     def __init__(self, inner: ReadFs) -> None:
         self.entries, self.stat = inner.entries, inner.stat
         self.open_read, self.free_bytes = inner.open_read, inner.free_bytes
-        self.read_parts = getattr(inner, "read_parts", lambda *_: None)
+        self.kernel = getattr(inner, "kernel", lambda: None)
 
 
 # Closing any descriptor of a file drops every POSIX lock that the process has on it. So whoever in this process opens a

@@ -19,10 +19,10 @@ def read_parts(fs: ReadFs, directory: PurePath, wanted: Sequence[Part]) -> list[
 
     On the real disk it is one call, where the kernel of `storage.fs` was built.
     """
-    at_once = getattr(fs, "read_parts", None)
-    found: list[bytes | int] | None = None if at_once is None else at_once(directory, tuple(wanted))
-    if found is None:
+    kernel = getattr(fs, "kernel", lambda: None)()
+    if kernel is None:
         return [_read(fs, directory / name, position, size) for name, position, size in wanted]
+    found: list[bytes | int] = kernel.parts(directory, tuple(wanted))
     return [
         read_fault("reading", directory / name, OSError(data, os.strerror(data))) if isinstance(data, int) else data
         for data, (name, _, _) in zip(found, wanted, strict=True)

@@ -246,7 +246,17 @@ class ProducerState:
 def decode_snapshot(data: bytes | memoryview, map_end_offset: Offset = _START) -> ProducerState:
     """Return the state that a snapshot file holds; its end offset is in the file's name, so the caller gives it.
 
-    Raises `SnapshotCorrupt` if the checksum does not hold or the entry count is not that of the bytes present, and
+    Raises as `check_snapshot` does.
+    """
+    check_snapshot(data)
+    rows = SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[SNAPSHOT_HEADER.size :])
+    return ProducerState([_normal(ProducerEntry(*row)) for row in rows], map_end_offset)
+
+
+def check_snapshot(data: bytes | memoryview) -> None:
+    """Raise where a snapshot file cannot be read.
+
+    `SnapshotCorrupt` if the checksum does not hold or the entry count is not that of the bytes present, and
     `UnsupportedFormat` for a version other than 1 with a checksum that holds.
     """
     if len(data) < SNAPSHOT_HEADER.size:
@@ -259,8 +269,6 @@ def decode_snapshot(data: bytes | memoryview, map_end_offset: Offset = _START) -
     size = len(data) - SNAPSHOT_HEADER.size
     if count * SNAPSHOT_ENTRY.size != size:
         raise SnapshotCorrupt(f"{count} entries are announced, {size} bytes are there for them", position=_CRC_FROM)
-    rows = SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[SNAPSHOT_HEADER.size :])
-    return ProducerState([_normal(ProducerEntry(*row)) for row in rows], map_end_offset)
 
 
 def find_snapshot_fault(state: ProducerState) -> str | None:
