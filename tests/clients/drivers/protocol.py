@@ -124,7 +124,7 @@ class Member(threading.Thread):
         done, result = threading.Event(), list[Any]()
         self._asked.append((call, done, result))
         while not done.wait(0.1):
-            if not self.is_alive():
+            if not self.is_alive() and not done.is_set():  # its last answer may have come right after we looked
                 raise Refused("MemberEnded", self.error)
         if isinstance(result[0], Exception):
             raise result[0]
