@@ -64,8 +64,8 @@ class Survey:
     """One partition on its way from a listing to a plan."""
 
     __slots__ = (
-        "derive_from", "directory", "done", "epochs", "findings", "fs", "inventory", "jobs", "memory", "options", "partition",
-        "points", "resolved", "room", "scope", "shallow", "state", "whole_from", "whole_state",
+        "derive_from", "directory", "done", "epochs", "findings", "fs", "inventory", "jobs", "memory", "options",
+        "partition", "points", "resolved", "room", "scope", "shallow", "state", "whole_from", "whole_state",
     )  # fmt: skip
 
     def __init__(

@@ -25,83 +25,6 @@ struct scanned {
     enum stop stop;
 };
 
-/* ---- records ---- */
-
-/* Read a zig-zag number of at most `most` bytes at *place, bits beyond 32 (`most` 5) or 64 cut off. False if there is
-   none that ends before `end`. */
-static inline int
-read_varint(const uint8_t *data, size_t *place, size_t end, int most, int64_t *number)
-{
-    uint64_t raw = 0;
-    for (int n = 0; n < most && *place < end; n++) {
-        const uint8_t byte = data[(*place)++];
-        raw |= (uint64_t)(byte & 0x7F) << (7 * n);
-        if (byte < 0x80) {
-            if (most == 5)
-                raw = (uint32_t)raw;
-            *number = (int64_t)(raw >> 1 ^ (0 - (raw & 1)));
-            return 1;
-        }
-    }
-    return 0;
-}
-
-struct bytes_field {
-    const uint8_t *data; /* NULL for null */
-    size_t size;
-};
-
-static inline int
-read_bytes(const uint8_t *data, size_t *place, size_t end, struct bytes_field *field)
-{
-    int64_t size;
-    if (!read_varint(data, place, end, 5, &size))
-        return 0;
-    field->data = NULL;
-    field->size = 0;
-    if (size < 0)
-        return 1;
-    if ((uint64_t)size > end - *place)
-        return 0;
-    field->data = data + *place;
-    field->size = (size_t)size;
-    *place += (size_t)size;
-    return 1;
-}
-
-static inline int
-read_headers(const uint8_t *data, size_t *place, size_t end)
-{
-    int64_t count;
-    if (!read_varint(data, place, end, 5, &count) || count < 0 || (uint64_t)count > end - *place)
-        return 0;
-    for (; count > 0; count--) {
-        struct bytes_field name, content;
-        if (!read_bytes(data, place, end, &name) || name.data == NULL || !read_bytes(data, place, end, &content))
-            return 0;
-    }
-    return 1;
-}
-
-struct record {
-    struct bytes_field key, value;
-    int64_t timestamp_delta, offset_delta;
-};
-
-/* Read the record at *place and move behind it; false, with *place undefined, if it is not sound. */
-static inline int
-read_record(const uint8_t *data, size_t *place, size_t size, struct record *record)
-{
-    int64_t body;
-    if (!read_varint(data, place, size, 5, &body) || body < 1 || (uint64_t)body > size - *place)
-        return 0;
-    const size_t end = *place + (size_t)body;
-    *place += 1; /* attributes */
-    return read_varint(data, place, end, 10, &record->timestamp_delta)
-        && read_varint(data, place, end, 5, &record->offset_delta) && read_bytes(data, place, end, &record->key)
-        && read_bytes(data, place, end, &record->value) && read_headers(data, place, end) && *place == end;
-}
-
 static int64_t
 check_records(const uint8_t *data, size_t size, int64_t count)
 {
@@ -142,19 +65,6 @@ walk_records(const uint8_t *data, size_t size, int64_t count, int64_t first, int
         walked.place = place;
     }
     return walked;
-}
-
-/* Find the first record from `timestamp` and from `offset_delta` on; false if there is none before one that is not sound. */
-static int
-find_record(const uint8_t *data, size_t size, int64_t count, int64_t base_timestamp, int64_t timestamp,
-            int64_t offset_delta, struct record *record)
-{
-    for (size_t place = 0; count > 0 && read_record(data, &place, size, record); count--) {
-        record->timestamp_delta = (int64_t)((uint64_t)base_timestamp + (uint64_t)record->timestamp_delta);
-        if (record->timestamp_delta >= timestamp && record->offset_delta >= offset_delta)
-            return 1;
-    }
-    return 0;
 }
 
 static int64_t

@@ -1,9 +1,9 @@
-/* Many small looks at a disk in one call: entries of a directory with their stats, parts of its plain files, the headers
-   of batches one after another, and a whole partition directory in good order.
+/* Many small looks at a disk in one call: entries of a directory with their stats, parts of its plain files, where a batch
+   or a record lies, and a whole partition directory in good order.
 
    What a quick look at a clean log directory costs is not reading but asking: thousands of names, some 30 bytes of each.
-   Called by storage/fs.py alone, whose Python does the same where this was not built. The system is asked without the
-   interpreter's lock; nothing is opened through a symbolic link, and nothing waits on a FIFO. */
+   Called by storage/fs.py and storage/os_files.py alone; Python does the same where this was not built. The system is asked
+   without the interpreter's lock; nothing is opened through a symbolic link, and nothing waits on a FIFO. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "_glance.h"
+#include "_seek.h"
 
 #ifdef __APPLE__
 #define MTIME(found) ((found)->st_mtimespec)
@@ -269,57 +270,127 @@ module_parts(PyObject *Py_UNUSED(module), PyObject *args)
 
 /* ---- batches ---- */
 
-enum { OVERHEAD = 12, PIECE = 8 << 10 };
-
-struct place {
-    int64_t position, size, base_offset, last_offset, max_timestamp;
-};
-
-/* Find the first batch from `start` on that reaches `offset` or `timestamp` and ends by `end`; false where anything but
-   batches of magic 2 comes before it, or the disk refuses: then somebody else has to look. */
+/* Put whole numbers into `numbers`; false, with an exception set, where one is none of 64 bits. */
 static int
-place_find(int file, int64_t start, int64_t end, int64_t offset, int64_t timestamp, struct place *found)
+numbers_of(PyObject *const *args, Py_ssize_t count, long long *numbers)
 {
-    uint8_t piece[PIECE];
-    while (end - start >= V2_HEADER) {
-        const ssize_t wanted = end - start < PIECE ? (ssize_t)(end - start) : PIECE;
-        const ssize_t filled = pread(file, piece, (size_t)wanted, (off_t)start);
-        int64_t at = 0;
-        if (filled < V2_HEADER)
+    for (Py_ssize_t n = 0; n < count; n++) {
+        numbers[n] = PyLong_AsLongLong(args[n]);
+        if (numbers[n] == -1 && PyErr_Occurred())
             return 0;
-        while (filled - at >= V2_HEADER) {
-            const uint8_t *const header = piece + at;
-            const int64_t size = signed32(header + 8) + OVERHEAD, base = signed64(header);
-            *found = (struct place){start + at, size, base, 0, signed64(header + 35)};
-            if (header[16] != 2 || size < V2_HEADER || size > end - found->position || base < 0)
-                return 0;
-            found->last_offset = (int64_t)((uint64_t)base + (uint64_t)signed32(header + 23));
-            if (found->last_offset >= offset || found->max_timestamp >= timestamp)
-                return 1;
-            at += size;
-        }
-        start += at;
     }
-    return 0;
+    return 1;
 }
 
-/* seek_batch(descriptor, start, end, offset, timestamp): position, size, base and last offset, largest timestamp and magic
-   of a batch, or None. */
-static PyObject *
-module_seek_batch(PyObject *Py_UNUSED(module), PyObject *args)
+static int
+has_arguments(Py_ssize_t count, Py_ssize_t wanted)
 {
-    int file, is_found;
-    long long start, end, offset, timestamp;
+    if (count != wanted)
+        PyErr_Format(PyExc_TypeError, "%zd arguments are wanted, not %zd", wanted, count);
+    return count == wanted;
+}
+
+static int
+is_base(long long offset)
+{
+    if (offset < 0)
+        PyErr_SetString(PyExc_ValueError, "a base offset below 0");
+    return offset >= 0;
+}
+
+/* A tuple of the given type, without what its own constructor would add. */
+static PyObject *
+tuple_of(PyObject *type, const int64_t *numbers, Py_ssize_t count)
+{
+    if (!PyType_Check(type) || !PyType_FastSubclass((PyTypeObject *)type, Py_TPFLAGS_TUPLE_SUBCLASS)) {
+        PyErr_SetString(PyExc_TypeError, "a type of tuples is wanted");
+        return NULL;
+    }
+    PyObject *const made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, count);
+    for (Py_ssize_t n = 0; made != NULL && n < count; n++) {
+        PyObject *const number = PyLong_FromLongLong(numbers[n]);
+        if (number == NULL) {
+            Py_DECREF(made);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(made, n, number);
+    }
+    return made;
+}
+
+static PyObject *
+place_value(PyObject *type, int is_found, const struct place *found)
+{
+    if (!is_found)
+        Py_RETURN_NONE;
+    return tuple_of(type, (const int64_t[]){found->position, found->size, found->base_offset, found->last_offset,
+                                            found->max_timestamp, 2}, 6);
+}
+
+/* seek_batch(descriptor, start, end, timestamp, type): position, size, base and last offset, largest timestamp and magic
+   of the first batch from `start` on that reaches it, or None. */
+static PyObject *
+module_seek_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    long long asked[4];
+    struct piece piece;
     struct place found;
-    if (!PyArg_ParseTuple(args, "iLLLL", &file, &start, &end, &offset, &timestamp))
+    int is_found;
+    if (!has_arguments(count, 5) || !numbers_of(args, 4, asked))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    is_found = start >= 0 && place_find(file, start, end, offset, timestamp, &found);
+    is_found = place_find(&piece, (int)asked[0], (struct hint){asked[1], -1}, asked[2], INT64_MAX, asked[3], &found);
+    Py_END_ALLOW_THREADS
+    return place_value(args[4], is_found, &found);
+}
+
+/* seek_offset(descriptor, offset index, base offset, end, offset, type): the same of the first batch that reaches the
+   offset, from where the index says on. */
+static PyObject *
+module_seek_offset(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    long long file, asked[3];
+    Py_buffer index;
+    struct piece piece;
+    struct place found;
+    int is_found;
+    if (!has_arguments(count, 6) || !numbers_of(args, 1, &file) || !numbers_of(args + 2, 3, asked)
+        || !is_base(asked[0]) || PyObject_GetBuffer(args[1], &index, PyBUF_SIMPLE) < 0)
+        return NULL;
+    /* It may grow as soon as the lock is given back, and cannot while it is held here. */
+    const struct hint hint = hint_of(index.buf, (size_t)index.len, wrapped_sum(asked[2], -asked[0]));
+    PyBuffer_Release(&index);
+    Py_BEGIN_ALLOW_THREADS
+    is_found = place_find(&piece, (int)file, hint, asked[1], asked[2], INT64_MAX, &found);
+    Py_END_ALLOW_THREADS
+    return place_value(args[5], is_found, &found);
+}
+
+/* seek_time(descriptor, time index, offset index, base offset, end, timestamp, log start, type): timestamp and offset of
+   the first record from both on, or None where more has to be looked at than one plain batch. */
+static PyObject *
+module_seek_time(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    long long file, asked[4];
+    Py_buffer times, offsets;
+    struct found_record found;
+    int is_found;
+    if (!has_arguments(count, 8) || !numbers_of(args, 1, &file) || !numbers_of(args + 3, 4, asked)
+        || !is_base(asked[0]) || PyObject_GetBuffer(args[1], &times, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const int64_t relative = last_by_time(times.buf, (size_t)times.len, asked[2]);
+    const int64_t start = wrapped_sum(asked[3], -asked[0]);
+    PyBuffer_Release(&times);
+    if (PyObject_GetBuffer(args[2], &offsets, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const struct hint hint = hint_of(offsets.buf, (size_t)offsets.len, relative > start ? relative : start);
+    PyBuffer_Release(&offsets);
+    Py_BEGIN_ALLOW_THREADS
+    is_found = record_find((int)file, hint, asked[1], asked[2], asked[3], &found);
     Py_END_ALLOW_THREADS
     if (!is_found)
         Py_RETURN_NONE;
-    return Py_BuildValue("LLLLLi", (long long)found.position, (long long)found.size, (long long)found.base_offset,
-                         (long long)found.last_offset, (long long)found.max_timestamp, 2);
+    return tuple_of(args[7], (const int64_t[]){found.timestamp, found.offset}, 2);
 }
 
 /* ---- a partition directory ---- */
@@ -378,7 +449,9 @@ module_exec(PyObject *Py_UNUSED(module))
 static PyMethodDef functions[] = {
     {"entries", module_entries, METH_VARARGS, NULL},
     {"parts", module_parts, METH_VARARGS, NULL},
-    {"seek_batch", module_seek_batch, METH_VARARGS, NULL},
+    {"seek_batch", (PyCFunction)(void (*)(void))module_seek_batch, METH_FASTCALL, NULL},
+    {"seek_offset", (PyCFunction)(void (*)(void))module_seek_offset, METH_FASTCALL, NULL},
+    {"seek_time", (PyCFunction)(void (*)(void))module_seek_time, METH_FASTCALL, NULL},
     {"glance", module_glance, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

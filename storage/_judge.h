@@ -1,4 +1,4 @@
-/* One batch: its numbers, its bounds and its checksum. No Python here, nothing is allocated.
+/* One batch: its bounds and its checksum. No Python here, nothing is allocated.
 
    Sources: Apache Kafka 4.3.0, DefaultRecordBatch, LegacyRecord. */
 
@@ -6,35 +6,12 @@
 #define LOGMEND_JUDGE_H
 
 #include "_crc.h"
+#include "_records.h"
 
 /* The numbers of storage.rows.Stop. */
 enum stop { END, NEED_MORE, ROWS_FULL, BAD_SIZE, BAD_MAGIC, BAD_CRC, BAD_ORDER, UNKNOWN_MAGIC };
 
 enum { LEAST = 17, LEGACY_LEAST = 26, V2_HEADER = 61 };
-
-static inline uint32_t
-be32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-static inline int64_t
-signed16(const uint8_t *p)
-{
-    return (int16_t)((uint16_t)p[0] << 8 | p[1]);
-}
-
-static inline int64_t
-signed32(const uint8_t *p)
-{
-    return (int32_t)be32(p);
-}
-
-static inline int64_t
-signed64(const uint8_t *p)
-{
-    return (int64_t)((uint64_t)be32(p) << 32 | be32(p + 4));
-}
 
 static inline int
 sum_holds(const uint8_t *batch, size_t size, int magic)

@@ -161,15 +161,14 @@ module_find_record(PyObject *Py_UNUSED(module), PyObject *args)
     struct record record;
     if (!PyArg_ParseTuple(args, "y*LLLL", &payload, &count, &base_timestamp, &timestamp, &offset_delta))
         return NULL;
-    const int found = find_record(payload.buf, (size_t)payload.len, count, base_timestamp, timestamp, offset_delta, &record);
+    struct search search = {.left = count};
+    const int found = find_record(payload.buf, (size_t)payload.len, &search, base_timestamp, timestamp, offset_delta, &record);
     PyBuffer_Release(&payload);
     if (!found)
         Py_RETURN_NONE;
     return Py_BuildValue("LL", (long long)record.offset_delta, (long long)record.timestamp_delta);
 }
 
-/* Entries of an index rise: return how many of them begin with a number up to `target`, of 4 bytes in entries of 8 and of
-   8 bytes in entries of 12. */
 static PyObject *
 module_count_up_to(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -183,17 +182,9 @@ module_count_up_to(PyObject *Py_UNUSED(module), PyObject *args)
         PyErr_SetString(PyExc_ValueError, "entries are of 8 or 12 bytes");
         return NULL;
     }
-    Py_ssize_t low = 0, high = data.len / width;
-    while (low < high) {
-        const Py_ssize_t middle = (low + high) / 2;
-        const uint8_t *const entry = (const uint8_t *)data.buf + middle * width;
-        if (target < (width == 8 ? signed32(entry) : signed64(entry)))
-            high = middle;
-        else
-            low = middle + 1;
-    }
+    const size_t count = count_up_to(data.buf, (size_t)data.len, (size_t)width, target);
     PyBuffer_Release(&data);
-    return PyLong_FromSsize_t(low);
+    return PyLong_FromSize_t(count);
 }
 
 /* What a leader changes in a client's batch lies outside the checksum: base offset and leader epoch. */

@@ -18,26 +18,19 @@ import os
 import stat as stat_bits
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any, Final, Protocol, Self, TypeAlias, cast
+from typing import Any, Final, Protocol, Self, cast
 
-from storage.errors import DiskFull, EnvironmentFault, FileVanished, LogDirInUse, ReadFault, WriteFault, printable
+from storage.errors import FileVanished, LogDirInUse, ReadFault, printable
 from storage.file_stat import ALL_KINDS, FileKind, FileStat, stat_of
+from storage.os_files import SCANDIR, Fault, OsReadFile, OsWriteFile, kernel, read_fault, refusal, write_fault
 
-try:
-    from storage import _disk
-    from storage._disk import glance, seek_batch  # noqa: F401 (the former is the newest of its functions)
-except ImportError:  # it may not have been built, or from other sources
-    _disk = None  # type: ignore[assignment]
-
-__all__ = ["FileKind", "FileStat"]  # to be had from here as well
-_SCANDIR: Final = os.scandir  # whoever puts another in its place shows another disk
-_FULL, _GONE, _LOCK_NAME = (errno.ENOSPC, errno.EDQUOT), (errno.ENOENT, errno.ESTALE), ".lock"
+__all__ = ["FileKind", "FileStat", "OsWriteFile", "read_fault", "write_fault"]  # to be had from here as well
+_disk, _LOCK_NAME = kernel, ".lock"
 # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes. It means nothing for a plain file.
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FLOCK: Final = struct.Struct("@hhqqi0q")  # flock of fcntl(2): type, whence, start, length, process; padded at its end
-_Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
 
 
 class _Closing(Protocol):
@@ -119,9 +112,9 @@ class Fs(ReadFs, Protocol):
 def read_all(fs: ReadFs, path: PurePath, limit: int) -> bytes:
     """Return the content of a small file; `ReadFault` with EFBIG if it holds more than `limit` bytes."""
     size = min(limit + 1, 1 << 16)
-    if (kernel := getattr(fs, "kernel", lambda: None)()) is not None:
-        if isinstance(found := kernel.parts(path.parent, ((path.name, 0, size),))[0], int):
-            raise read_fault("reading", path, _refusal(found))
+    if (disk := getattr(fs, "kernel", lambda: None)()) is not None:
+        if isinstance(found := disk.parts(path.parent, ((path.name, 0, size),))[0], int):
+            raise read_fault("reading", path, refusal(found))
         if len(found) < size:
             return bytes(found)
     buffer, filled = bytearray(size), 0
@@ -130,7 +123,7 @@ def read_all(fs: ReadFs, path: PurePath, limit: int) -> bytes:
             with memoryview(buffer) as view, view[filled:] as rest:
                 filled += file.read_into(filled, rest)
             if filled > limit:
-                raise ReadFault(f"reading no more than {limit} bytes", path, _refusal(errno.EFBIG))
+                raise ReadFault(f"reading no more than {limit} bytes", path, refusal(errno.EFBIG))
             if filled < len(buffer):
                 return bytes(buffer[:filled])
             buffer.extend(bytes(min(len(buffer), limit + 1 - filled)))
@@ -157,19 +150,8 @@ def replace_atomically(fs: Fs, path: PurePath, data: bytes, like: FileStat | Non
     fs.sync_dir(path.parent)
 
 
-def read_fault(operation: str, path: PurePath, cause: OSError) -> EnvironmentFault:
-    """Return what a failed look at the disk is raised as: `FileVanished` or `ReadFault`."""
-    return (FileVanished if cause.errno in _GONE else ReadFault)(operation, path, cause)
-
-
-def write_fault(operation: str, path: PurePath, cause: OSError) -> EnvironmentFault:
-    """Return what a failed change is raised as: `DiskFull`, `FileVanished` or `WriteFault`."""
-    gone = FileVanished if cause.errno in _GONE else WriteFault
-    return (DiskFull if cause.errno in _FULL else gone)(operation, path, cause)
-
-
 @contextlib.contextmanager
-def _raising(fault: _Fault, operation: str, path: PurePath) -> Iterator[None]:
+def _raising(fault: Fault, operation: str, path: PurePath) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -177,11 +159,7 @@ def _raising(fault: _Fault, operation: str, path: PurePath) -> Iterator[None]:
 
 
 def _has_kernel() -> bool:
-    return _disk is not None and os.scandir is _SCANDIR
-
-
-def _refusal(number: int) -> OSError:
-    return OSError(number, os.strerror(number))
+    return _disk is not None and os.scandir is SCANDIR
 
 
 def _open_plain(path: PurePath, mode: str, like: FileStat | None = None) -> io.FileIO:
@@ -190,7 +168,7 @@ def _open_plain(path: PurePath, mode: str, like: FileStat | None = None) -> io.F
     The kind is asked of what was opened, not of the name before: in between it could be swapped.
     """
     if path.name == _LOCK_NAME:
-        raise _refusal(errno.EBUSY)  # closing it again would drop the lock that this very process may hold
+        raise refusal(errno.EBUSY)  # closing it again would drop the lock that this very process may hold
     bits = 0o644 if like is None else 0o600  # nobody else may open it before it has its mode
     safe = _SAFE if mode == "rb" else _SAFE | os.O_APPEND
     opened = open(path, mode, buffering=0, opener=lambda name, flags: os.open(name, flags | safe, bits))  # noqa: SIM115
@@ -198,9 +176,9 @@ def _open_plain(path: PurePath, mode: str, like: FileStat | None = None) -> io.F
     try:
         found = os.fstat(raw.fileno())
         if not stat_bits.S_ISREG(found.st_mode):
-            raise _refusal(errno.EINVAL)
+            raise refusal(errno.EINVAL)
         if mode != "rb" and found.st_nlink > 1:
-            raise _refusal(errno.EMLINK)
+            raise refusal(errno.EMLINK)
         if like is not None:
             _give(raw.fileno(), like, like.mode & 0o777)
     except BaseException:
@@ -233,91 +211,6 @@ def _give(descriptor: int, like: FileStat, mode: int) -> None:
     os.chmod(descriptor, mode)
 
 
-class _OpenFile:
-    _fault: _Fault
-
-    def __init__(self, path: PurePath, raw: io.FileIO) -> None:
-        self._path, self._raw = path, raw
-
-    def close(self) -> None:
-        try:
-            self._raw.close()
-        except OSError as error:
-            raise self._fault("closing", self._path, error) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
-class _OsReadFile(_OpenFile):
-    """Seek, read and close under a lock, so that the segments of one file may be read by several threads."""
-
-    _fault = staticmethod(read_fault)
-
-    def __init__(self, path: PurePath, raw: io.FileIO) -> None:
-        super().__init__(path, raw)
-        self._turn = threading.Lock()
-
-    def read_into(self, position: int, target: memoryview) -> int:
-        left, done = target.cast("B"), 0
-        try:
-            with self._turn:
-                self._raw.seek(position)
-                while done < len(left) and (count := self._raw.readinto(left[done:])) != 0:
-                    if count is None:  # "try again" is no end of file
-                        raise _refusal(errno.EAGAIN)
-                    done += count
-        except OSError as error:
-            raise read_fault(f"reading at {position + done}", self._path, error) from error
-        return done
-
-    def seek_batch(self, *asked: int) -> tuple[int, ...] | None:
-        """See `_disk.seek_batch`; None where `storage.segment_walk` has to look by itself."""
-        with self._turn:
-            return seek_batch(self._raw.fileno(), *asked) if _has_kernel() and not self._raw.closed else None
-
-    def descriptor(self) -> int:
-        """Return the number of the open file, which ends with `close`; -1 where it is none of the real disk's."""
-        return self._raw.fileno() if os.scandir is _SCANDIR else -1
-
-    def duplicate(self) -> int:
-        """Return another descriptor of the file; `OSError` or `ValueError` once it is closed."""
-        with self._turn:
-            return os.dup(self._raw.fileno())
-
-    def close(self) -> None:
-        with self._turn:
-            super().close()
-
-
-class OsWriteFile(_OpenFile):
-    """A file of the real disk, growing at its end."""
-
-    _fault = staticmethod(write_fault)
-
-    def append(self, data: bytes | bytearray | memoryview) -> None:
-        try:
-            if os.scandir is not _SCANDIR:  # where O_APPEND is not known; the old place may be behind the end by now
-                self._raw.seek(0, os.SEEK_END)
-            count = self._raw.write(data) if type(data) is bytearray else 0
-            if count == len(data):
-                return  # as nearly always
-            left = memoryview(data).cast("B")[count or 0 :]
-            while left:
-                if not (count := self._raw.write(left)):
-                    raise _refusal(errno.EIO)  # not for ever with a device that takes nothing and calls it success
-                left = left[count:]
-        except OSError as error:
-            raise write_fault("writing", self._path, error) from error
-
-    def sync(self) -> None:
-        with _raising(write_fault, "syncing", self._path):
-            os.fsync(self._raw.fileno())
-
-
 class OsFs:
     """The real disk. Stateless; its methods may be called from several threads."""
 
@@ -342,11 +235,11 @@ class OsFs:
 
     def open_read(self, path: PurePath) -> ReadFile:
         with _raising(read_fault, "opening", path):
-            return _OsReadFile(path, _open_plain(path, "rb"))
+            return OsReadFile(path, _open_plain(path, "rb"))
 
     def free_bytes(self, directory: PurePath) -> int:
         with _raising(read_fault, "asking for free space", directory):
-            if os.scandir is _SCANDIR:
+            if os.scandir is SCANDIR:
                 return (found := os.statvfs(directory)).f_bavail * found.f_frsize
             import shutil  # noqa: PLC0415 (another disk knows no statvfs; and it takes 3 ms)
 
@@ -363,7 +256,7 @@ class OsFs:
     def truncate(self, path: PurePath, size: int) -> None:
         with _raising(write_fault, f"truncating to {size}", path), _open_plain(path, "r+b") as raw:
             if os.fstat(raw.fileno()).st_size < size:
-                raise _refusal(errno.EINVAL)  # it would grow by zeros
+                raise refusal(errno.EINVAL)  # it would grow by zeros
             raw.truncate(size)
 
     def rename(self, source: PurePath, target: PurePath) -> None:
@@ -425,7 +318,7 @@ def _open_lock(path: PurePath, flags: int) -> int:
     if stat_bits.S_ISREG(os.fstat(descriptor := os.open(path, flags | _SAFE, 0o644)).st_mode):
         return descriptor
     os.close(descriptor)
-    raise _refusal(errno.EINVAL)
+    raise refusal(errno.EINVAL)
 
 
 def _take_lock(directory: PurePath) -> int | None:

@@ -126,6 +126,9 @@ def find_by_time(segments: SegmentList, log_start: Offset, log_end: Offset, time
 
 
 def _search(segment: LogSegment, timestamp: int, log_start: Offset) -> TimestampOffset | None:
+    quickly = segment.find_record(timestamp, log_start, TimestampOffset)
+    if quickly is not None:
+        return quickly
     entry = segment.look_up_timestamp(TimestampMs(timestamp))
     start = segment.position_for(max(entry.offset, log_start))
     for batch in batches_since(segment.reader(), start, segment.size, timestamp):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from storage.errors import EnvironmentFault
 from storage.fs import FileStat, Fs, ReadFile, WriteFile
@@ -32,6 +32,7 @@ from storage.txn_index import ENTRY as TXN_ENTRY
 from storage.txn_index import Aborted, AbortedTxn, collect_aborted, decode_txn_index, encode_txn_index, size_below
 from storage.units import INT32_MAX, Offset, Position, TimestampMs
 
+T = TypeVar("T", bound=tuple[int, int])
 ROLES: Final = (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_INDEX)
 """The files of a segment in the order in which they are renamed: a `.log` never stays behind without its indexes."""
 
@@ -286,8 +287,14 @@ class LogSegment:
 
     def find(self, offset: Offset) -> BatchPlace | None:
         """Return the first batch whose last offset is `offset` or more, None if there is none in this segment."""
-        start = look_up_offset(self.offset_index.data, self.base_offset, offset).position
-        return first_batch_reaching(self.reader(), start, self.size, offset)
+        reader, index = self._reader or self.reader(), self.offset_index.data
+        quick = getattr(reader, "seek_offset", None)
+        if quick is not None:
+            found: BatchPlace | None = quick(index, self.base_offset, self.size, offset, BatchPlace)
+            if found is not None:
+                return found
+        start = look_up_offset(index, self.base_offset, offset).position
+        return first_batch_reaching(reader, start, self.size, offset)
 
     def offset_behind(self, position: int) -> Offset | None:
         """Return the offset of the first index entry at `position` or behind it, None if there is none."""
@@ -306,6 +313,16 @@ class LogSegment:
     def position_for(self, offset: Offset) -> Position:
         """Return a position at which a search for the batch of `offset` may begin."""
         return look_up_offset(self.offset_index.data, self.base_offset, offset).position
+
+    def find_record(self, timestamp: int, log_start: int, kind: type[T]) -> T | None:
+        """Return timestamp and offset of the first record from both on, None where a closer look has to tell."""
+        reader = self._reader or self.reader()
+        quick = getattr(reader, "seek_time", None)
+        if quick is None:
+            return None
+        times, offsets = self.time_index.data, self.offset_index.data
+        found: T | None = quick(times, offsets, self.base_offset, self.size, timestamp, log_start, kind)
+        return found
 
     def look_up_timestamp(self, target: TimestampMs) -> TimeEntry:
         """Return the last entry with a timestamp up to `target`; without one, (-1, base offset)."""
@@ -339,8 +356,9 @@ class LogSegment:
 
     def largest_timestamp_ms(self) -> int:
         """Return the largest timestamp, where there is none the modification time of the `.log`, as a broker does."""
-        if self.max_timestamp >= 0:
-            return self.max_timestamp
+        largest = self._largest[0] if self._largest_known else self.max_timestamp
+        if largest >= 0:
+            return largest
         return self._fs.stat(self.path(FileRole.LOG)).mtime_ns // 1_000_000
 
     def last_time_entry(self) -> TimeEntry:

@@ -85,10 +85,13 @@ def first_batch_reaching(file: ReadFile, start: int, end: int, offset: Offset) -
 
 def batches_since(file: ReadFile, start: int, end: int, timestamp: int) -> Iterator[BatchPlace]:
     """Yield the batches from position `start` on whose largest timestamp is `timestamp` or more."""
-    found, start = _first(file, start, end, INT64_MAX, timestamp)
+    quick = getattr(file, "seek_batch", None)
+    found: BatchPlace | None = None if quick is None else quick(start, end, timestamp, BatchPlace)
+    if found is None:
+        found, start = _first(file, start, end, INT64_MAX, timestamp)
     if found is not None:
         yield found
-        start += found.size
+        start = found.position + found.size
     yield from (place for place in walk_places(file, start, end) if place.max_timestamp >= timestamp)
 
 
@@ -97,9 +100,6 @@ def _first(file: ReadFile, start: int, end: int, offset: int, timestamp: int) ->
 
     As long as nothing is odd, and without an object for each batch that is passed.
     """
-    quick = getattr(file, "seek_batch", None)
-    if quick is not None and (told := quick(start, end, offset, timestamp)) is not None:
-        return BatchPlace(*told), told[0]
     piece = memoryview(bytearray(min(_PIECE_BYTES, max(end - start, 0))))
     while True:
         filled = file.read_into(start, piece[: end - start])

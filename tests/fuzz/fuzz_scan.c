@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "../../storage/_mapped.h"
+#include "../../storage/_seek.h"
 
 static uint64_t state;
 
@@ -138,6 +139,26 @@ fold_file(const uint8_t *window, size_t size, int64_t *block, size_t capacity, i
     fold_free(&cut);
 }
 
+/* With the true place of a batch as a hint, or with any: what is found lies in the file, and reaches what was looked for. */
+static void
+seek_file(const uint8_t *window, size_t size, int file)
+{
+    const int64_t end = below(4) ? (int64_t)size : (int64_t)below(size + 100), wanted = (int64_t)below(1000);
+    const struct hint hint = {below(2) ? 0 : (int64_t)below(size + 100) - 50, (int64_t)below(size + 100) - 50};
+    struct place place;
+    struct found_record found;
+    struct piece *const piece = malloc(sizeof *piece);
+    require(ftruncate(file, 0) == 0 && pwrite(file, window, size, 0) == (ssize_t)size, "a file is written");
+    if (place_find(piece, file, hint, end, wanted, INT64_MAX, &place))
+        require(place.last_offset >= wanted && place.position >= 0 && place.position + place.size <= end,
+                "a batch that is found reaches the offset, and ends in time");
+    if (record_find(file, hint, end, wanted, (int64_t)below(1000), &found))
+        require(found.timestamp >= wanted, "a record that is found is of the time");
+    hint_of(window, size, wanted);
+    last_by_time(window, size, wanted);
+    free(piece);
+}
+
 /* Return up to twenty records, sound but for two bytes at most. */
 static uint8_t *
 make_records(size_t *size)
@@ -168,7 +189,8 @@ through_records(const uint8_t *payload, size_t size)
             "a walk stays within the payload");
     struct record record;
     const int64_t since = below(2) ? 0 : (int64_t)next_random();
-    if (find_record(payload, size, (int64_t)below(200), since, since, (int64_t)below(30), &record))
+    struct search search = {.left = (int64_t)below(200)};
+    if (find_record(payload, size, &search, since, since, (int64_t)below(30), &record))
         require(record.key.data == NULL || (record.key.data >= payload && record.key.data <= payload + size),
                 "a key lies within the payload");
     read_control(payload, size, below(2) ? (int64_t)below(1 << 16) : 0, (int64_t)below(3));
@@ -200,6 +222,7 @@ one_round(int file)
     fold_window(window, size, block, capacity);
     if (size && below(4) == 0)
         fold_file(window, size, block, capacity, file);
+    seek_file(window, size, file);
     through_records(window, size);
     uint8_t *const payload = make_records(&size);
     through_records(payload, size);

@@ -24,6 +24,7 @@ import pytest
 import storage.fs
 from storage.errors import DiskFull, EnvironmentFault, FileVanished, LogDirInUse, ReadFault, WriteFault
 from storage.fs import FileKind, FileStat, OsFs, lock_log_dir, lock_state, read_all
+from storage.os_files import OsReadFile
 
 FS = OsFs()
 
@@ -42,6 +43,9 @@ class ScriptedRaw:
 
     def seek(self, *place: int) -> int:
         return 0
+
+    def fileno(self) -> int:
+        return -1
 
     def write(self, data: memoryview) -> int | None:
         count = self._next()
@@ -93,14 +97,14 @@ def test_a_write_that_takes_nothing_is_a_fault_and_no_endless_loop(tmp_path: Pat
 def test_a_read_that_would_have_to_wait_is_no_end_of_file(tmp_path: Path) -> None:
     _, file = raw(2, None)
     with pytest.raises(ReadFault) as caught:
-        storage.fs._OsReadFile(tmp_path, file).read_into(5, memoryview(bytearray(9)))
+        OsReadFile(tmp_path, file).read_into(5, memoryview(bytearray(9)))
     assert (caught.value.errno, caught.value.operation) == (errno.EAGAIN, "reading at 7")
 
 
 def test_a_short_read_goes_on_to_the_end(tmp_path: Path) -> None:
     _, file = raw(2, 3, 0)
     target = bytearray(9)
-    assert storage.fs._OsReadFile(tmp_path, file).read_into(0, memoryview(target)) == 5
+    assert OsReadFile(tmp_path, file).read_into(0, memoryview(target)) == 5
     assert target == b"rrrrr\0\0\0\0"
 
 

@@ -7,12 +7,19 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.batches import batch_v2, legacy
+from support.batches import TS, batch_v2, legacy
+from support.log_in_memory import MemoryEpochs
 from support.plain_file import Plain
+from support.wrapped_fs import WrappedFs
 
-from storage import fs
+from storage import _disk, fs
+from storage.batch import encode_batch_v2, parse_header
+from storage.config import LogConfig
 from storage.errors import BatchCorrupt
-from storage.fs import OsFs, ReadFile
+from storage.fs import Fs, OsFs, ReadFile
+from storage.log import Log
+from storage.log_types import LogSetup, TimestampOffset
+from storage.record import Record, encode_batch
 from storage.segment_walk import BatchPlace, batches_since, first_batch_reaching
 from storage.units import Offset
 
@@ -65,11 +72,21 @@ def test_the_kernel_finds_what_is_plain_and_leaves_what_is_odd(tmp_path: Path) -
     path.write_bytes(first + second + legacy(9, 1))
     end = path.stat().st_size
     with OsFs().open_read(path) as file:
-        seek = file.seek_batch  # type: ignore[attr-defined]
-        assert seek(0, end, 4, 1 << 62) == (len(first), len(second), 3, 4, 77, 2)
-        assert seek(0, end, 5, 1 << 62) is None, "an old format comes before it"
-        assert seek(0, len(first) + 100, 4, 1 << 62) is None, "it does not end by there"
-    assert seek(0, end, 4, 1 << 62) is None, "it is closed"
+        seek = file.seek_offset  # type: ignore[attr-defined]
+        assert seek(b"", 0, end, 4, BatchPlace) == (len(first), len(second), 3, 4, 77, 2)
+        assert type(seek(b"", 0, end, 4, BatchPlace)) is BatchPlace
+        assert seek(b"", 0, end, 5, BatchPlace) is None, "an old format comes before it"
+        assert seek(b"", 0, len(first) + 100, 4, BatchPlace) is None, "it does not end by there"
+        since = file.seek_batch  # type: ignore[attr-defined]
+        assert since(0, end, TS, BatchPlace) == (0, len(first), 0, 2, TS + 2, 2)
+        assert since(len(first), end, TS, BatchPlace) is None, "an old format comes before it"
+        with pytest.raises(TypeError, match="a type of tuples is wanted"):
+            seek(b"", 0, end, 4, list)
+        with pytest.raises(TypeError, match="6 arguments are wanted, not 5"):
+            _disk.seek_offset(0, b"", 0, end, 4)  # type: ignore[call-arg]
+        with pytest.raises(OverflowError):
+            seek(b"", 0, end, 1 << 64, BatchPlace)
+    assert seek(b"", 0, end, 4, BatchPlace) is None, "it is closed"
 
 
 def test_a_file_may_be_closed_beside_a_search(tmp_path: Path) -> None:
@@ -80,7 +97,7 @@ def test_a_file_may_be_closed_beside_a_search(tmp_path: Path) -> None:
 
     def search() -> None:
         while not found or found[-1] is not None:
-            found.append(file.seek_batch(0, end, 499, 1 << 62))  # type: ignore[attr-defined]
+            found.append(file.seek_offset(b"", 0, end, 499, BatchPlace))  # type: ignore[attr-defined]
 
     thread = threading.Thread(target=search)
     thread.start()
@@ -90,3 +107,61 @@ def test_a_file_may_be_closed_beside_a_search(tmp_path: Path) -> None:
     thread.join(60)
     assert not thread.is_alive()
     assert {one for one in found if one is not None} == {found[0]}
+
+
+def random_batch(rng: random.Random, offset: int) -> bytes:
+    """Return a batch with gaps, times that go back, and now and then a codec, append time, or an old format."""
+    if rng.random() < 0.03:
+        return legacy(offset, rng.randrange(2), value=bytes(rng.randrange(200)), timestamp=TS + offset)
+    count, size = rng.choice((1, 3, 20)), rng.choice((0, 100, 3000))
+    records = [
+        Record(offset + n, TS + offset + rng.randrange(-60, 60), key=b"k", value=bytes(rng.randrange(size + 1)))
+        for n in sorted({0, *rng.sample(range(60), count)})
+    ]
+    made = encode_batch(records, codec=rng.choice((0, 0, 0, 0, 0, 0, 4)), leader_epoch=0)
+    if rng.random() < 0.05:
+        header = parse_header(made)
+        return encode_batch_v2(header._replace(attributes=header.attributes | 8), made[61:])
+    return made
+
+
+def write_random(directory: Path, rng: random.Random, interval: int) -> Log:
+    """Append to a log of several segments as a follower does, which writes what it is given."""
+    directory.mkdir()
+    config = LogConfig(internal_segment_bytes=200_000, index_interval_bytes=interval)
+    log = Log.open(OsFs(), directory, config, LogSetup(MemoryEpochs()), now_ms=TS)
+    while len(log.segments) < 4:
+        data, offset = b"", log.log_end
+        for _ in range(rng.choice((1, 1, 3))):
+            offset += rng.random() < 0.1
+            batch = random_batch(rng, offset)
+            data, offset = data + batch, parse_header(memoryview(batch)).last_offset + 1
+        log.append_as_follower(data, leader_epoch=0, now_ms=TS)
+    return log
+
+
+def opened(seen: Fs, directory: Path) -> Log:
+    log = Log.open(seen, directory, LogConfig(), LogSetup(MemoryEpochs()), now_ms=TS, is_clean=True)
+    assert hasattr(log.segments.all[0].reader(), "seek_time") == (type(seen) is OsFs)
+    return log
+
+
+@pytest.mark.parametrize(("seed", "interval"), [(n, (0, 300, 4096, 20_000)[n % 4]) for n in range(12)])
+def test_a_log_answers_the_same_with_the_kernel_and_without(tmp_path: Path, seed: int, interval: int) -> None:
+    rng = random.Random(seed)
+    directory = tmp_path / "orders-0"
+    write_random(directory, rng, interval).close()
+    quick, plain = opened(OsFs(), directory), opened(WrappedFs(OsFs()), directory)
+    assert len(quick.segments) > 2
+    taken = 0
+    for n in range(400):
+        offset = Offset(rng.randrange(quick.log_start, quick.log_end))
+        timestamp = TS + rng.randrange(-70, quick.log_end + 70)
+        assert quick.read(offset, 1)[1:] == plain.read(offset, 1)[1:]
+        if n > 300:
+            quick.log_start = plain.log_start = Offset(rng.randrange(2000))
+        assert quick.offset_for_time(timestamp) == plain.offset_for_time(timestamp)
+        taken += quick.segments.all[1].find_record(timestamp, 0, TimestampOffset) is not None
+    assert taken > 100
+    quick.close_abruptly()
+    plain.close_abruptly()
