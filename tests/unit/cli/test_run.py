@@ -22,12 +22,12 @@ from storage.fs import lock_log_dir
 
 SLOW_DISK = """
 import time
-import storage.fs
-read = storage.fs._OsReadFile.read_into
+import storage.os_files
+read = storage.os_files.OsReadFile.read_into
 def slowly(self, position, target):
     time.sleep(1 if position else 0)
     return read(self, position, target)
-storage.fs._OsReadFile.read_into = slowly
+storage.os_files.OsReadFile.read_into = slowly
 """
 STUCK_DRAIN = """
 import os, threading
