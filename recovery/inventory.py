@@ -7,7 +7,6 @@ but sets aside what a broker would delete. Source: Apache Kafka 4.3.0, LogLoader
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
@@ -35,15 +34,17 @@ class Entry(NamedTuple):
     stat: FileStat
 
 
-@dataclass(slots=True)
 class Inventory:
     """A partition directory as it was listed."""
 
-    directory: PurePath
-    entries: dict[str, Entry] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-    is_plain: bool = True
-    """Nothing but live files with the names that brokers give."""
+    __slots__ = ("directory", "entries", "findings", "is_plain")
+
+    def __init__(self, directory: PurePath) -> None:
+        self.directory = directory
+        self.entries: dict[str, Entry] = {}
+        self.findings: list[Finding] = []
+        self.is_plain = True
+        """Nothing but live files with the names that brokers give."""
 
     def stat_of(self, name: str) -> FileStat | None:
         """Return the stat of a file that is there and means something."""
@@ -100,15 +101,17 @@ def owner_findings(path: PurePath, stat: FileStat, owner: int) -> list[Finding]:
     return [Finding(Damage.FOREIGN_OWNER, path, f"owned by user {stat.uid}, the directory by {owner}")]
 
 
-@dataclass(slots=True)
 class Resolved:
     """What a broker would go on with: segments in order, snapshots, and what has to be done to get there."""
 
-    segments: list[SegmentFiles] = field(default_factory=list)
-    snapshots: dict[int, str] = field(default_factory=dict)
-    asides: list[SetAside] = field(default_factory=list)
-    renames: list[Rename] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    __slots__ = ("asides", "findings", "renames", "segments", "snapshots")
+
+    def __init__(self) -> None:
+        self.segments: list[SegmentFiles] = []
+        self.snapshots: dict[int, str] = {}
+        self.asides: list[SetAside] = []
+        self.renames: list[Rename] = []
+        self.findings: list[Finding] = []
 
 
 _LEFTOVERS: Final = {

@@ -17,7 +17,7 @@ from support.recovering import tree
 TORN = sound_log() + batch_v2(6, 2)[:50]
 NEVER = (
     "structlog", "msgspec", "rich", "typer", "javaproperties", "crc32c", "cramjam", "shutil", "bz2", "lzma", "shlex",
-    "logging", "concurrent.futures", "tempfile", "subprocess", "tomllib",
+    "logging", "concurrent.futures", "tempfile", "subprocess", "tomllib", "dataclasses", "inspect",
 )  # fmt: skip
 """What a start has no time for."""
 LATER = ("hashlib", "json", "recovery.partition_plan", "recovery.execute", "recovery.manifest", "recovery.hand_over")
