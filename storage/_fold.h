@@ -28,6 +28,11 @@ struct run {
     uint8_t transactional, is_used, is_open, has_held;
 };
 
+/* In a cache line of its own: with many producers there is one to be written for every row. */
+struct held {
+    _Alignas(64) struct event event;
+};
+
 struct fault {
     int is_set;
     int64_t position, first, second;
@@ -43,7 +48,7 @@ struct fold {
     struct fault first_gap, epoch_fall, range_fault;
     struct buffer offsets, times, epochs, events;
     struct run *runs; /* a hash table of `slots` places, a power of two, at most half of them used */
-    struct event *held; /* by the same places: what is seldom looked at shall not fill the cache */
+    struct held *held; /* by the same places: what is seldom looked at shall not fill the cache */
     size_t slots, producers, event_count, event_limit;
     uint64_t seed;
     int64_t block_offsets; /* 0: nobody asks for blocks */
@@ -370,12 +375,13 @@ grow_runs(struct fold *fold)
 {
     const size_t slots = fold->slots ? 2 * fold->slots : 64;
     struct run *const runs = calloc(slots, sizeof *runs);
-    struct event *const held = calloc(slots, sizeof *held);
+    struct held *const held = aligned_alloc(_Alignof(struct held), slots * sizeof *held);
     if (runs == NULL || held == NULL) {
         free(runs);
         free(held);
         return -1;
     }
+    memset(held, 0, slots * sizeof *held);
     for (size_t slot = 0; slot < fold->slots; slot++)
         if (fold->runs[slot].is_used) {
             struct run *const run = find_run(runs, slots, fold->seed, fold->runs[slot].producer_id);
@@ -415,10 +421,12 @@ event_of(const int64_t *block, size_t capacity, size_t row)
     };
 }
 
-/* Rows whose batches are held, by the slot of their run: they are copied once, when the rows are about to go. */
+/* Rows whose batches are held, by the slot of their run: they are copied once, when the rows are about to go, or when there
+   are so many that the runs themselves would leave the first-level cache before that. */
+enum { HELD = 64 };
 struct latest {
     const int64_t *block;
-    size_t capacity, count, slots[FOLDED];
+    size_t capacity, count, slots[HELD];
 };
 
 static void
@@ -426,7 +434,7 @@ hold(const struct fold *fold, const struct latest *latest, size_t slot)
 {
     struct run *const run = &fold->runs[slot];
     if (run->row >= 0)
-        fold->held[slot] = event_of(latest->block, latest->capacity, (size_t)run->row);
+        fold->held[slot].event = event_of(latest->block, latest->capacity, (size_t)run->row);
     run->row = -1;
 }
 
@@ -460,6 +468,8 @@ fold_event(struct fold *fold, struct latest *latest, size_t row)
         if (run->row < 0)
             latest->slots[latest->count++] = slot;
         run->row = (int16_t)row;
+        if (latest->count == HELD)
+            hold_all(fold, latest);
         return 0;
     }
     const struct event event = event_of(block, capacity, row);
@@ -467,7 +477,7 @@ fold_event(struct fold *fold, struct latest *latest, size_t row)
     fold->producers += !run->is_used;
     if (run->has_held) {
         hold(fold, latest, slot);
-        if (put_event(fold, &fold->held[slot]) < 0)
+        if (put_event(fold, &fold->held[slot].event) < 0)
             return -1;
     }
     if (put_event(fold, &event) < 0)

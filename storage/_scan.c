@@ -460,7 +460,7 @@ Fold_events(FoldObject *self, PyObject *Py_UNUSED(unused))
         failed = append_event(out, &events[n]) < 0;
     for (size_t slot = 0; !failed && slot < f->slots; slot++)
         if (f->runs[slot].has_held)
-            failed = append_event(held, &f->held[slot]) < 0;
+            failed = append_event(held, &f->held[slot].event) < 0;
     if (failed) {
         Py_XDECREF(out);
         Py_XDECREF(held);
