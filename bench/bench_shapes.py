@@ -96,7 +96,7 @@ def made(directory: Path, size: int, total: int, **how: Any) -> Path:
 
 def kinds(scratch: Path, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Compare the kinds of batches, all as large on the disk."""
-    for size in (16384, 1024):
+    for size in (16384, 1024, 170):
         places = {
             name: made(scratch / f"{size}-{n}", size, asked.mib << 20, **how)
             for n, (name, how) in enumerate(KINDS.items())

@@ -96,6 +96,8 @@ def _fold(
         yield from _fold_headers(fs, reader, state, report, start)
         return
     width = len(ProducerEvent._fields)
+    if min(report.events[::width], default=start) >= start and state.add_plain(report.events):
+        return
     for at in range(0, len(report.events), width):
         event = ProducerEvent(*report.events[at : at + width])
         aborted = _add(state, event) if event.base_offset >= start else None

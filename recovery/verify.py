@@ -10,7 +10,6 @@ import threading
 from array import array
 from collections.abc import Callable
 from enum import Enum
-from itertools import chain
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -316,7 +315,7 @@ def _take_over(report: SegmentReport, fold: SegmentFold, scan: LogScan, room: Ro
 def _packed(events: ProducerEvents, room: Room) -> array[int] | None:
     if events.overflowed:
         return None
-    packed = array("q", chain.from_iterable(events))
+    packed = events.packed()
     return packed if room.take(packed.itemsize * len(packed)) else None
 
 

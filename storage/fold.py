@@ -7,6 +7,7 @@ TimeIndex, ProducerAppendInfo.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -15,7 +16,7 @@ from storage.rows import BatchRows, Folded
 from storage.scan import kernel_name
 
 if TYPE_CHECKING:  # nothing of it is needed where the C kernel was built
-    from storage.fold_python import Event, Facts, Pair, Triple
+    from storage.fold_python import Facts, Pair, Triple
 
 EVENT_LIMIT: Final = 200_000
 """Producer events kept of one segment unless told otherwise: at most some 11 MiB in C, several times that in Python."""
@@ -38,7 +39,7 @@ class Kernel(Protocol):
 
     def blocks(self) -> bytes: ...
 
-    def events(self) -> list[Event]: ...
+    def events(self) -> array[int]: ...
 
     def events_overflowed(self) -> bool: ...
 
@@ -73,8 +74,13 @@ class ProducerEvents:
         """True if there were more than the limit: then nothing is kept, and a second, streaming pass is needed."""
         return self._kernel.events_overflowed()
 
+    def packed(self) -> array[int]:
+        """Return them as numbers, those of each behind those of the one before, in the order of `ProducerEvent`."""
+        return self._kernel.events()
+
     def __iter__(self) -> Iterator[ProducerEvent]:
-        return map(ProducerEvent._make, self._kernel.events())
+        numbers, width = self.packed(), len(ProducerEvent._fields)
+        return map(ProducerEvent, *(numbers[field::width] for field in range(width)))
 
 
 class SegmentFold:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from array import array
 
 from storage import _scan
 from storage.rows import BatchRows, Folded, Stop
-
-if TYPE_CHECKING:
-    from storage.fold_python import Event
 
 
 class NativeFold:
@@ -38,6 +35,5 @@ class NativeFold:
         )
         return Folded(size, Stop(stop), following, last_position, before_last)
 
-    def events(self) -> list[Event]:
-        out, held = self._fold.events()
-        return out + sorted(held)
+    def events(self) -> array[int]:
+        return array("q", self._fold.packed_events())

@@ -155,9 +155,9 @@ class PythonFold:
         self._settle()
         return b"" if self._blocks is None else self._blocks.packed()
 
-    def events(self) -> list[Event]:
+    def events(self) -> array[int]:
         self._settle()
-        return self._producers.events()
+        return array("q", chain.from_iterable(self._producers.events()))
 
     def events_overflowed(self) -> bool:
         self._settle()

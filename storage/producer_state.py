@@ -7,6 +7,7 @@ Source: Apache Kafka 4.3.0, ProducerStateManager, ProducerAppendInfo, ProducerSt
 from __future__ import annotations
 
 import io
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Self
@@ -129,6 +130,32 @@ class ProducerState:
         self.advance(Offset(event.last_offset + 1))
         return aborted
 
+    def add_plain(self, events: array[int]) -> bool:
+        """Take in data batches outside of transactions: eight numbers each, in the order of `ProducerEvent`.
+
+        Nothing but the last one of each producer counts then. Returns False, and does nothing, where a transaction is
+        open or one of them is anything else: then each has to go through `add_batch`.
+        """
+        width = len(ProducerEvent._fields)
+        bases, lasts, attributes, times, ids, epochs, sequences, controls = (events[n::width] for n in range(width))
+        if self._open or set(controls) - {CONTROL_NONE} or any(bits & _TRANSACTIONAL for bits in set(attributes)):
+            return False
+        known = self.entries
+        for producer_id, row in dict(zip(ids, range(len(ids)), strict=True)).items():
+            before, delta = known.get(producer_id), lasts[row] - bases[row]
+            known[producer_id] = ProducerEntry(
+                producer_id,
+                epochs[row],
+                _last_sequence(sequences[row], delta),
+                lasts[row],
+                delta,
+                times[row],
+                -1 if before is None else before.coordinator_epoch,
+                -1,
+            )
+        self.advance(Offset(max(lasts, default=-1) + 1))
+        return True
+
     def _add_data(self, event: ProducerEvent) -> None:
         producer_id = event.producer_id
         is_transactional = bool(event.attributes & _TRANSACTIONAL)
@@ -145,7 +172,7 @@ class ProducerState:
         self.entries[producer_id] = ProducerEntry(
             producer_id,
             event.producer_epoch,
-            _last_sequence(event),
+            _last_sequence(event.base_sequence, event.last_offset - event.base_offset),
             event.last_offset,
             event.last_offset - event.base_offset,
             event.max_timestamp,
@@ -295,9 +322,9 @@ def _normal(entry: ProducerEntry) -> ProducerEntry:
     return entry
 
 
-def _last_sequence(event: ProducerEvent) -> int:
-    """Return the sequence number of the last record; numbers wrap from 2147483647 to 0."""
-    if event.base_sequence == -1:
+def _last_sequence(first: int, delta: int) -> int:
+    """Return the sequence number of the last record, `delta` behind the first; they wrap from 2147483647 to 0."""
+    if first == -1:
         return -1
-    last = event.base_sequence + event.last_offset - event.base_offset
+    last = first + delta
     return last - INT32_MAX - 1 if last > INT32_MAX else last

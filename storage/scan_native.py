@@ -10,7 +10,7 @@ from storage import _scan
 from storage.rows import COLUMNS, BatchRows, Scanned, Stop, Walked
 from storage.units import INT64_MAX
 
-if _scan.COLUMNS != COLUMNS or not hasattr(_scan.Fold, "scan_file"):
+if _scan.COLUMNS != COLUMNS or not hasattr(_scan.Fold, "packed_events"):
     raise ImportError("storage._scan was built from other sources")
 
 

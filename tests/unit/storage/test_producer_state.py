@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 import time
+from array import array
+from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -253,6 +255,35 @@ def test_every_state_is_read_back_from_its_snapshot(found: list[ProducerEntry]) 
     assert list(again.open_transactions().values()) == sorted(
         e.txn_first_offset for e in found if e.txn_first_offset >= 0
     )
+
+
+plain = st.builds(
+    lambda base, delta, pid, epoch, sequence, time: ProducerEvent(
+        base, base + delta, 0, time, pid, epoch, sequence, CONTROL_NONE
+    ),
+    st.integers(0, 2**40), st.integers(0, 2**31 - 1), st.integers(0, 5), int16, st.integers(-1, 2**31 - 1), int64,
+)  # fmt: skip
+
+
+@given(
+    st.lists(entries, max_size=5, unique_by=lambda entry: entry.producer_id),
+    st.lists(st.tuples(plain, st.sampled_from([None] * 12 + ["transaction", "marker"])), max_size=20),
+)
+def test_plain_batches_taken_in_together_leave_what_they_leave_one_by_one(
+    found: list[ProducerEntry], steps: list[tuple[ProducerEvent, str | None]]
+) -> None:
+    odd = {None: {}, "transaction": {"attributes": TRANSACTIONAL}, "marker": {"control": COMMIT << 32}}
+    events = [event._replace(**odd[kind]) for event, kind in steps]
+    state, one_by_one = ProducerState(found, 5), ProducerState(found, 5)
+    taken = state.add_plain(array("q", chain.from_iterable(events)))
+    assert taken == (not state.open_transactions() and all(kind is None for _, kind in steps))
+    if not taken:
+        assert state == one_by_one
+        return
+    for event in events:
+        one_by_one.add_batch(event)
+    assert state == one_by_one
+    assert list(state.entries) == list(one_by_one.entries)
 
 
 @given(st.binary(max_size=200))
