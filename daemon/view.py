@@ -18,8 +18,9 @@ from storage.log_read import fetch, find_by_time
 from storage.log_types import Fetched, Isolation, TimestampOffset
 from storage.names import FileRole, FileState, parse_directory_name, parse_file_name
 from storage.refusals import OffsetOutOfRange
-from storage.segment import LogSegment, SegmentLimits
+from storage.segment import LogSegment
 from storage.segment_list import SegmentList
+from storage.segment_types import SegmentLimits
 from storage.units import Offset
 
 _LIMITS: Final = SegmentLimits()  # only for appending

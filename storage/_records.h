@@ -35,23 +35,44 @@ signed64(const uint8_t *p)
 
 /* ---- records ---- */
 
-/* Read a zig-zag number of at most `most` bytes at *place, bits beyond 32 (`most` 5) or 64 cut off. False if there is
-   none that ends before `end`. */
+static inline int64_t
+unzigzag(uint64_t raw)
+{
+    return (int64_t)(raw >> 1 ^ (0 - (raw & 1)));
+}
+
 static inline int
-read_varint(const uint8_t *data, size_t *place, size_t end, int most, int64_t *number)
+read_long_varint(const uint8_t *data, size_t *place, size_t end, int most, int64_t *number)
 {
     uint64_t raw = 0;
     for (int n = 0; n < most && *place < end; n++) {
         const uint8_t byte = data[(*place)++];
         raw |= (uint64_t)(byte & 0x7F) << (7 * n);
         if (byte < 0x80) {
-            if (most == 5)
-                raw = (uint32_t)raw;
-            *number = (int64_t)(raw >> 1 ^ (0 - (raw & 1)));
+            *number = unzigzag(most == 5 ? (uint32_t)raw : raw);
             return 1;
         }
     }
     return 0;
+}
+
+/* Read a zig-zag number of at most `most` bytes at *place, bits beyond 32 (`most` 5) or 64 cut off. False if there is
+   none that ends before `end`. Nearly all have one byte or two. */
+static inline int
+read_varint(const uint8_t *data, size_t *place, size_t end, int most, int64_t *number)
+{
+    const size_t at = *place;
+    if (at < end && data[at] < 0x80) {
+        *number = unzigzag(data[at]);
+        *place = at + 1;
+        return 1;
+    }
+    if (end - at >= 2 && at < end && data[at + 1] < 0x80) {
+        *number = unzigzag((uint64_t)(data[at] & 0x7F) | (uint64_t)data[at + 1] << 7);
+        *place = at + 2;
+        return 1;
+    }
+    return read_long_varint(data, place, end, most, number);
 }
 
 struct bytes_field {
@@ -103,11 +124,14 @@ read_record(const uint8_t *data, size_t *place, size_t size, struct record *reco
     int64_t body;
     if (!read_varint(data, place, size, 5, &body) || body < 1 || (uint64_t)body > size - *place)
         return 0;
+    /* The next record is looked for behind these bytes, not behind the fields, which end there too: so the processor need
+       not wait for them. */
     const size_t end = *place + (size_t)body;
-    *place += 1; /* attributes */
-    return read_varint(data, place, end, 10, &record->timestamp_delta)
-        && read_varint(data, place, end, 5, &record->offset_delta) && read_bytes(data, place, end, &record->key)
-        && read_bytes(data, place, end, &record->value) && read_headers(data, place, end) && *place == end;
+    size_t at = *place + 1; /* behind the attributes */
+    *place = end;
+    return read_varint(data, &at, end, 10, &record->timestamp_delta)
+        && read_varint(data, &at, end, 5, &record->offset_delta) && read_bytes(data, &at, end, &record->key)
+        && read_bytes(data, &at, end, &record->value) && read_headers(data, &at, end) && at == end;
 }
 
 /* Where a search for a record has come to: the bytes of the records it is behind, and how many records there are still. */

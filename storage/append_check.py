@@ -34,11 +34,10 @@ from storage.record import Record, encode_batch
 from storage.refusals import InvalidRecord, InvalidTimestamp, OffsetsOutOfOrder, RecordTooLarge
 from storage.rows import CONTROL_NONE, BatchRows, Stop
 from storage.scan import scan_batches
-from storage.segment import BatchEnd
+from storage.segment_types import BatchEnd
 
 _CODECS: Final = {"uncompressed": 0, **{codec.name.lower(): codec.value for codec in Codec if codec}}
 _LEAST_SIZE_FIELD: Final = 14
-_PLAIN: Final = (PRODUCER, "uncompressed")
 
 
 @dataclass(slots=True)
@@ -58,34 +57,6 @@ class Checked:
     """The time that all records were given; -1 where they keep theirs."""
     is_first_known: bool = True
     size: int = 0
-
-
-class Terms(NamedTuple):
-    """What a topic asks of a batch without codec that needs no closer look; taken from its settings once.
-
-    A batch of up to `message_bytes`, with timestamps up to so many ms before and after now, with keys in all records if
-    it `needs_keys`; it goes into the log as it is if that `takes_plain`.
-    """
-
-    config: LogConfig
-    message_bytes: int
-    before_ms: int
-    after_ms: int
-    needs_keys: bool
-    takes_plain: bool
-    segment_bytes: int
-    segment_ms: int
-
-    @classmethod
-    def of(cls, config: LogConfig) -> Terms:
-        """Return the terms of these settings."""
-        takes_plain = config.compression_type in _PLAIN and not config.uses_append_time
-        before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
-        room = config.max_segment_bytes
-        return cls(
-            config, min(config.max_message_bytes, room), before_ms, after_ms, config.is_compacted, takes_plain, room,
-            config.max_segment_ms,
-        )  # fmt: skip
 
 
 class Leading(NamedTuple):

@@ -32,7 +32,7 @@ from storage.legacy import decode_messages
 from storage.offset_map import OffsetMap
 from storage.record import Record, encode_record
 from storage.scan import check_records
-from storage.segment import BatchEnd
+from storage.segment_types import BatchEnd
 from storage.units import INT64_MAX, Offset
 
 MOST_DECOMPRESSED: Final = 8 * HELD_LIMIT

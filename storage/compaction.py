@@ -31,7 +31,8 @@ from storage.offset_map import OffsetMap
 from storage.producer_state import ProducerEntry
 from storage.rows import BatchRows, Stop
 from storage.scan import scan_batches
-from storage.segment import BatchEnd, LogSegment, SegmentLimits
+from storage.segment import LogSegment
+from storage.segment_types import BatchEnd, SegmentLimits
 from storage.swapping import remove_cleaned
 from storage.txn_index import AbortedTxn
 from storage.units import INT32_MAX, Offset

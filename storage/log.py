@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Final
 
-from storage.append_check import Checked, Leading, Terms, check_follower_append, check_leader_append
+from storage.append_check import Checked, Leading, check_follower_append, check_leader_append
+from storage.appendable_log import AppendableLog
 from storage.config import LogConfig
 from storage.errors import EnvironmentFault
 from storage.fs import Fs
@@ -30,28 +31,26 @@ from storage.log_opening import open_segments, segment_limits
 from storage.log_types import Appended, LogSetup, Rolled, Truncated
 from storage.names import FileState
 from storage.producer_files import ProducerFiles, rebuild
-from storage.producer_state import ProducerEvent, ProducerState
+from storage.producer_state import ProducerState
 from storage.producers import Origin, Producers
-from storage.readable_log import ReadableLog
-from storage.refusals import AppendTooLarge, LogUnusable, OffsetOutOfRange, UnexpectedOffset
-from storage.rows import CONTROL_NONE, BatchRows, Data
-from storage.scan import lead_batch
-from storage.segment import ROLES, EndNumbers, LogSegment
+from storage.refusals import AppendTooLarge, OffsetOutOfRange, UnexpectedOffset
+from storage.rows import BatchRows, Data
+from storage.segment import ROLES, LogSegment
 from storage.segment_list import SegmentList
 from storage.swapping import swap_in
 from storage.units import INT32_MAX, INT64_MAX, Epoch, Offset
 
 _ROWS: Final = 1024
+_CLIENT: Final = Origin.CLIENT
 
 
-class Log(ReadableLog):
+class Log(AppendableLog):
     """The log of one partition; see the module. Offsets are exclusive ends where they are called end or point."""
 
     def __init__(self, fs: Fs, directory: PurePath, config: LogConfig, setup: LogSetup) -> None:
         """For `open` alone."""
-        super().__init__()
-        self._fs, self.directory, self.config = fs, directory, config
-        self._setup = setup
+        super().__init__(directory, config)
+        self._fs, self._setup = fs, setup
         self._files = ProducerFiles(fs, directory, ())
         self._rolled: list[LogSegment] = []
         """Closed since the last flush: they got an entry that even a recovery point behind them does not cover."""
@@ -60,8 +59,6 @@ class Log(ReadableLog):
         self._epoch: int | None = None
         self.removed_on_open: tuple[PurePath, ...] = ()
         """Files that end in `.deleted` since a log below its own start was emptied; they go as after a truncation."""
-        self._end_reason: str | None = None
-        self._terms = Terms.of(config)
         self._rows: BatchRows | None = None
         self._named: LogSegment | None = None  # the newest whose name a `sync` made durable
 
@@ -134,8 +131,9 @@ class Log(ReadableLog):
         `data` is not changed: offsets, epoch and, where the topic says so, times are set in a copy. Raises what
         `check_leader_append` and `Producers.check` do, `AppendTooLarge` and `WriteFault`.
         """
-        self._usable()
-        if origin is Origin.CLIENT and leader_epoch == self._epoch:
+        if self._end_reason is not None:
+            self._usable()
+        if origin is _CLIENT and leader_epoch == self._epoch:
             done = self._append_as_it_is(data, leader_epoch, now_ms)
             if done is not None:
                 return done
@@ -150,39 +148,6 @@ class Log(ReadableLog):
                 return Appended(seen.first_offset, seen.last_offset, seen.timestamp, is_duplicate=True, rolled=rolled)
             self.producers.check(event, origin, transaction_version)
         return self._write(active, checked, rolled)
-
-    def _append_as_it_is(self, data: Data, leader_epoch: int, now_ms: int) -> Appended | None:
-        """Append a batch at which nobody has to look closely, as most are; the kernel says which.
-
-        None, with nothing done, leaves it to those who look closely; what is refused here is refused there as well.
-        """
-        terms = self._terms
-        if terms.config is not self.config:
-            terms = self._terms = Terms.of(self.config)
-        first = self.log_end
-        led = lead_batch(data, first, leader_epoch)
-        if led is None:
-            return None
-        copy, count, least, largest, lacks_key, attributes, producer_id, producer_epoch, sequence = led
-        last, size, active = first + count - 1, len(copy), self.segments.all[-1]
-        if (
-            largest - now_ms > terms.after_ms
-            or now_ms - least > terms.before_ms
-            or size > terms.message_bytes
-            or (lacks_key and terms.needs_keys)
-            or not terms.takes_plain
-            or active.should_roll(size, last, largest, now_ms, max_bytes=terms.segment_bytes, max_ms=terms.segment_ms)
-        ):
-            return None
-        events: tuple[ProducerEvent, ...] = ()
-        if producer_id >= 0:
-            event = ProducerEvent(first, last, attributes, largest, producer_id, producer_epoch, sequence, CONTROL_NONE)
-            if self.producers.find_duplicate(event) is not None:
-                return None
-            self.producers.check(event, Origin.CLIENT)
-            events = (event,)
-        self._put(active, copy, ((last, largest, size),), last, events)
-        return Appended(first, last, largest)
 
     def append_as_follower(self, data: Data, *, leader_epoch: int, now_ms: int) -> Appended | None:
         """Append batches as a leader has them, with their offsets and times; None if there is no whole one.
@@ -234,22 +199,6 @@ class Log(ReadableLog):
         first, last = checked.first_offset, checked.last_offset
         self._put(active, checked.data, checked.ends, last, checked.events)
         return Appended(first, last, checked.max_timestamp, checked.append_time_ms, rolled=rolled)
-
-    def _put(
-        self, active: LogSegment, data: Data, ends: Sequence[EndNumbers], last: int, events: Sequence[ProducerEvent]
-    ) -> None:
-        try:
-            active.append(data, ends)
-        except LogUnusable as fault:
-            self._end_reason = str(fault)
-            raise
-        self.log_end = Offset(last + 1)
-        if events:
-            for transaction in self.producers.apply(events):
-                active.append_aborted(transaction)
-        self.producers.state.map_end_offset = self.log_end
-        if self.log_end - self.recovery_point >= self.config.flush_messages:
-            self.flush()
 
     # ---- rolling and flushing
 
@@ -347,10 +296,6 @@ class Log(ReadableLog):
         except EnvironmentFault as fault:
             self._end_reason = str(fault)
             raise
-
-    def _usable(self) -> None:
-        if self._end_reason is not None:
-            raise LogUnusable(f"{self.directory}: {self._end_reason}")
 
     # ---- ends
 

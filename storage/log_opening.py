@@ -13,7 +13,8 @@ from storage.config import LogConfig
 from storage.fs import FileKind, FileStat, Fs
 from storage.names import FileName, FileRole, FileState, parse_file_name
 from storage.refusals import LogUnusable
-from storage.segment import LogSegment, SegmentLimits
+from storage.segment import LogSegment
+from storage.segment_types import SegmentLimits
 from storage.units import Offset
 
 

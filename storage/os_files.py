@@ -29,6 +29,7 @@ _FULL, _GONE = (errno.ENOSPC, errno.EDQUOT), (errno.ENOENT, errno.ESTALE)
 Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
 Data = bytes | bytearray | memoryview
 T = TypeVar("T", bound=tuple[object, ...])
+AppendLed = Callable[[int, Data, int, int, int, int, int, int, int], tuple[int, int] | None]
 
 
 def read_fault(operation: str, path: PurePath, cause: OSError) -> EnvironmentFault:
@@ -51,9 +52,10 @@ class _OpenFile:
     _fault: Fault
 
     def __init__(self, path: PurePath, raw: io.FileIO) -> None:
-        self._path, self._raw = path, raw
+        self._path, self._raw, self._number = path, raw, raw.fileno()
 
     def close(self) -> None:
+        self._number = -1
         try:
             self._raw.close()
         except OSError as error:
@@ -73,7 +75,7 @@ class OsReadFile(_OpenFile):
 
     def __init__(self, path: PurePath, raw: io.FileIO) -> None:
         super().__init__(path, raw)
-        self._turn, self._number = threading.Lock(), raw.fileno()
+        self._turn = threading.Lock()
 
     def read_into(self, position: int, target: memoryview) -> int:
         left, done = target.cast("B"), 0
@@ -118,7 +120,6 @@ class OsReadFile(_OpenFile):
 
     def close(self) -> None:
         with self._turn:
-            self._number = -1
             super().close()
 
 
@@ -139,6 +140,29 @@ class OsWriteFile(_OpenFile):
                 if not (count := self._raw.write(left)):
                     raise refusal(errno.EIO)  # not for ever with a device that takes nothing and calls it success
                 left = left[count:]
+        except OSError as error:
+            raise write_fault("writing", self._path, error) from error
+
+    def append_by(  # noqa: PLR0913, PLR0917 (a tuple of them all would take longer than the rest of it)
+        self,
+        write: AppendLed,
+        data: Data,
+        first: int,
+        epoch: int,
+        room: int,
+        least: int,
+        most: int,
+        last: int,
+        keys: int,
+    ) -> tuple[int, int] | None:
+        """Return what `write`, which is `storage.scan.append_led`, says of this file and what it is given.
+
+        None where the disk is none that it could write to. Raises as `append` does.
+        """
+        if os.scandir is not SCANDIR:
+            return None
+        try:
+            return write(self._number, data, first, epoch, room, least, most, last, keys)
         except OSError as error:
             raise write_fault("writing", self._path, error) from error
 

@@ -10,7 +10,7 @@ from storage import _scan
 from storage.rows import COLUMNS, BatchRows, Scanned, Stop, Walked
 from storage.units import INT64_MAX
 
-if _scan.COLUMNS != COLUMNS or not hasattr(_scan.Fold, "packed_events"):
+if _scan.COLUMNS != COLUMNS or not hasattr(_scan.Fold, "packed_events") or not hasattr(_scan, "append_led"):
     raise ImportError("storage._scan was built from other sources")
 
 
@@ -69,3 +69,6 @@ count_up_to = _scan.count_up_to
 
 lead_batch = _scan.lead
 """What `storage.scan.lead_batch` says; called as it is, for it is called for every append."""
+
+append_led = _scan.append_led
+"""What `storage.scan.append_led` says."""

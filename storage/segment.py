@@ -6,10 +6,10 @@ compaction to say. Source: Apache Kafka 4.3.0, LogSegment, FileRecords.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from storage.errors import EnvironmentFault
 from storage.fs import FileStat, Fs, ReadFile, WriteFile
@@ -27,6 +27,9 @@ from storage.indexes import (
 )
 from storage.names import FileRole, FileState, segment_file_name
 from storage.refusals import LogUnusable
+from storage.rows import Data
+from storage.scan import append_led
+from storage.segment_types import EndNumbers, SegmentLimits, Terms
 from storage.segment_walk import BatchPlace, first_batch_reaching, walk_places
 from storage.txn_index import ENTRY as TXN_ENTRY
 from storage.txn_index import Aborted, AbortedTxn, collect_aborted, decode_txn_index, encode_txn_index, size_below
@@ -35,36 +38,6 @@ from storage.units import INT32_MAX, Offset, Position, TimestampMs
 T = TypeVar("T", bound=tuple[int, int])
 ROLES: Final = (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_INDEX)
 """The files of a segment in the order in which they are renamed: a `.log` never stays behind without its indexes."""
-
-
-EndNumbers = tuple[int, int, int]
-"""What a `BatchEnd` holds, without its names."""
-
-
-class BatchEnd(NamedTuple):
-    """What a segment must know of a batch that is appended: its last offset, largest timestamp (-1: none) and bytes."""
-
-    last_offset: int
-    max_timestamp: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentLimits:
-    """How large a segment and its indexes get; bytes, and ms."""
-
-    index_interval_bytes: int = 4096
-    max_index_bytes: int = 10 << 20
-
-    @property
-    def offset_entries(self) -> int:
-        """An offset index is full with so many entries."""
-        return self.max_index_bytes // OFFSET_ENTRY.size
-
-    @property
-    def time_entries(self) -> int:
-        """A time index is full with so many: one more place is kept for the entry that closes it."""
-        return self.max_index_bytes // TIME_ENTRY.size - 1
 
 
 class LogSegment:
@@ -169,7 +142,7 @@ class LogSegment:
 
     # ---- appending
 
-    def append(self, data: bytes | bytearray | memoryview, batches: Iterable[EndNumbers]) -> None:
+    def append(self, data: Data, batches: Iterable[EndNumbers]) -> None:
         """Write whole batches at the end, `batches` saying what each of them is.
 
         An index entry is due for each batch that begins more than `index_interval_bytes` behind the last indexed one;
@@ -199,6 +172,42 @@ class LogSegment:
             position += size
         self._unindexed_bytes = waiting
         self.size = position
+
+    def append_led(
+        self, data: Data, first: int, leader_epoch: int, now_ms: int, terms: Terms
+    ) -> tuple[int, int] | None:
+        """Append a client's batch at which nobody has to look closely; return how many records, and their largest time.
+
+        None, with nothing done, leaves it to others, who do what the kernel says is for them. Raises as `append` does.
+        """
+        _, message_bytes, before_ms, after_ms, needs_keys, _, segment_bytes, segment_ms = terms
+        position, begun, append_by = self.size, self._first_timestamp, getattr(self._out, "append_by", None)
+        if not position or begun is None or begun < 0 or append_by is None or not self._largest_known:
+            return None
+        if ((self._offset_room or 0) <= 0 or self._time_room <= 0) and self.is_index_full:
+            return None
+        latest, until = now_ms + after_ms, begun + segment_ms - self.jitter_ms
+        latest = until if until < latest else latest
+        room = segment_bytes - position
+        self._log_dirty = True
+        try:
+            done: tuple[int, int] | None = append_by(
+                append_led, data, first, leader_epoch, room if room < message_bytes else message_bytes,
+                now_ms - before_ms, latest, self.base_offset + INT32_MAX, needs_keys,
+            )  # fmt: skip
+        except EnvironmentFault as fault:
+            self._cut_back(position, fault)
+            raise
+        if done is None:
+            return None
+        last, timestamp = first + done[0] - 1, done[1]
+        if timestamp > self._largest[0]:
+            self._largest = timestamp, last
+        if self._unindexed_bytes > self.limits.index_interval_bytes and self._enter(last, position):
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += (size := len(data))
+        self.size = position + size
+        return done
 
     def _cut_back(self, size: int, fault: EnvironmentFault) -> None:
         try:
@@ -299,14 +308,11 @@ class LogSegment:
     def offset_behind(self, position: int) -> Offset | None:
         """Return the offset of the first index entry at `position` or behind it, None if there is none."""
         data = self.offset_index.data
-        low, high = 0, len(data) // OFFSET_ENTRY.size
-        while low < high:
-            middle = (low + high) // 2
-            if OFFSET_ENTRY.unpack_from(data, middle * OFFSET_ENTRY.size)[1] < position:
-                low = middle + 1
-            else:
-                high = middle
-        if low == len(data) // OFFSET_ENTRY.size:
+        count = len(data) // OFFSET_ENTRY.size
+        low = bisect_left(
+            range(count), position, key=lambda n: OFFSET_ENTRY.unpack_from(data, n * OFFSET_ENTRY.size)[1]
+        )
+        if low == count:
             return None
         return Offset(self.base_offset + OFFSET_ENTRY.unpack_from(data, low * OFFSET_ENTRY.size)[0])
 

@@ -15,7 +15,8 @@ from storage.batch import CODEC_MASK
 from storage.errors import BatchCorrupt, LogmendError
 from storage.fs import Fs
 from storage.names import FileRole, FileState
-from storage.segment import BatchEnd, LogSegment
+from storage.segment import LogSegment
+from storage.segment_types import BatchEnd
 from storage.segment_walk import BatchPlace, walk_places
 from storage.swapping import remove_cleaned
 from storage.units import INT32_MAX, Offset

@@ -18,7 +18,8 @@ from storage.producer_state import ProducerEntry, ProducerEvent, ProducerState, 
 from storage.record import Record, records_of
 from storage.rows import BatchRows, Stop
 from storage.scan import scan_batches
-from storage.segment import BatchEnd, LogSegment, SegmentLimits
+from storage.segment import LogSegment
+from storage.segment_types import BatchEnd, SegmentLimits
 from storage.swapping import swap_in
 from storage.units import Offset
 

@@ -21,7 +21,8 @@ from storage.refusals import (
     LogUnusable,
     OffsetOutOfRange,
 )
-from storage.segment import BatchEnd, LogSegment, SegmentLimits
+from storage.segment import LogSegment
+from storage.segment_types import BatchEnd, SegmentLimits
 from storage.units import Offset
 
 

@@ -26,7 +26,8 @@ from storage.producer_state import ProducerEvent, ProducerState
 from storage.producers import Origin
 from storage.refusals import OffsetOutOfRange
 from storage.rows import CONTROL_NONE
-from storage.segment import LogSegment, SegmentLimits
+from storage.segment import LogSegment
+from storage.segment_types import SegmentLimits
 from storage.txn_index import AbortedTxn
 from storage.units import Offset, TimestampMs
 

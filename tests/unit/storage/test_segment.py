@@ -15,7 +15,8 @@ from storage.names import FileState
 from storage.refusals import LogUnusable
 from storage.rows import BatchRows
 from storage.scan import scan_batches
-from storage.segment import BatchEnd, LogSegment, SegmentLimits
+from storage.segment import LogSegment
+from storage.segment_types import BatchEnd, SegmentLimits
 from storage.txn_index import AbortedTxn
 
 PLACE = PurePath("/t-0")
