@@ -7,81 +7,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <stdint.h>
-#include <string.h>
-
-/* ---- MD5 (RFC 1321): a key is known by it, as in a broker; nothing is kept secret by it ---- */
-
-static const uint32_t SINES[64] = {
-    0xd76aa478, 0xe8c7b756, 0x242070db, 0xc1bdceee, 0xf57c0faf, 0x4787c62a, 0xa8304613, 0xfd469501,
-    0x698098d8, 0x8b44f7af, 0xffff5bb1, 0x895cd7be, 0x6b901122, 0xfd987193, 0xa679438e, 0x49b40821,
-    0xf61e2562, 0xc040b340, 0x265e5a51, 0xe9b6c7aa, 0xd62f105d, 0x02441453, 0xd8a1e681, 0xe7d3fbc8,
-    0x21e1cde6, 0xc33707d6, 0xf4d50d87, 0x455a14ed, 0xa9e3e905, 0xfcefa3f8, 0x676f02d9, 0x8d2a4c8a,
-    0xfffa3942, 0x8771f681, 0x6d9d6122, 0xfde5380c, 0xa4beea44, 0x4bdecfa9, 0xf6bb4b60, 0xbebfbc70,
-    0x289b7ec6, 0xeaa127fa, 0xd4ef3085, 0x04881d05, 0xd9d4d039, 0xe6db99e5, 0x1fa27cf8, 0xc4ac5665,
-    0xf4292244, 0x432aff97, 0xab9423a7, 0xfc93a039, 0x655b59c3, 0x8f0ccc92, 0xffeff47d, 0x85845dd1,
-    0x6fa87e4f, 0xfe2ce6e0, 0xa3014314, 0x4e0811a1, 0xf7537e82, 0xbd3af235, 0x2ad7d2bb, 0xeb86d391,
-};
-static const uint8_t TURNS[4][4] = {{7, 12, 17, 22}, {5, 9, 14, 20}, {4, 11, 16, 23}, {6, 10, 15, 21}};
-
-static uint32_t
-turn(uint32_t value, unsigned by)
-{
-    return value << by | value >> (32 - by);
-}
-
-static uint32_t
-read_little(const uint8_t *at)
-{
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
-static void
-md5_block(uint32_t state[4], const uint8_t *block)
-{
-    uint32_t words[16], a = state[0], b = state[1], c = state[2], d = state[3];
-    for (unsigned i = 0; i < 16; i++)
-        words[i] = read_little(block + 4 * i);
-#define STEP(mix, word, i, round)                                       \
-    do {                                                                \
-        const uint32_t sum = a + (mix) + SINES[i] + words[word];        \
-        a = d; d = c; c = b;                                            \
-        b += turn(sum, TURNS[round][(i) & 3]);                          \
-    } while (0)
-    for (unsigned i = 0; i < 16; i++)
-        STEP((b & c) | (~b & d), i, i, 0);
-    for (unsigned i = 16; i < 32; i++)
-        STEP((d & b) | (~d & c), (5 * i + 1) & 15, i, 1);
-    for (unsigned i = 32; i < 48; i++)
-        STEP(b ^ c ^ d, (3 * i + 5) & 15, i, 2);
-    for (unsigned i = 48; i < 64; i++)
-        STEP(c ^ (b | ~d), (7 * i) & 15, i, 3);
-#undef STEP
-    state[0] += a; state[1] += b; state[2] += c; state[3] += d;
-}
-
-/* Put the digest into two words, its bytes in the order of memory. */
-static void
-md5(const uint8_t *data, size_t size, uint64_t words[2])
-{
-    uint32_t state[4] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476};
-    uint8_t tail[128] = {0}, digest[16];
-    const uint64_t bits = (uint64_t)size * 8;
-    size_t left = size;
-    for (; left >= 64; left -= 64, data += 64)
-        md5_block(state, data);
-    if (left)
-        memcpy(tail, data, left);
-    tail[left] = 0x80;
-    const size_t end = left < 56 ? 64 : 128;
-    for (unsigned i = 0; i < 8; i++)
-        tail[end - 8 + i] = (uint8_t)(bits >> 8 * i);
-    for (size_t at = 0; at < end; at += 64)
-        md5_block(state, tail + at);
-    for (unsigned i = 0; i < 16; i++)
-        digest[i] = (uint8_t)(state[i / 4] >> 8 * (i % 4));
-    memcpy(words, digest, sizeof digest);
-}
+#include "_md5.h"
 
 /* ---- records ---- */
 
@@ -146,14 +72,91 @@ sum_of(int64_t one, int64_t other)
     return (int64_t)((uint64_t)one + (uint64_t)other);
 }
 
+/* ---- several keys side by side ---- */
+
+struct group {
+    unsigned count;
+    Py_ssize_t numbers[LANES]; /* of the records in their batch */
+    int64_t offsets[LANES];
+    struct record records[LANES];
+    uint64_t digests[LANES][2], slots[LANES];
+};
+
+#ifdef MD5_LANES
+
+/* Put the digests of keys of one block each into the group; of longer ones too, one by one. */
+static void
+group_digests(struct group *group)
+{
+    uint32_t blocks[16][LANES] = {{0}}, states[4][LANES];
+    for (unsigned n = 0; n < group->count; n++) {
+        const struct record *const record = &group->records[n];
+        if (record->key_size > 55)
+            continue;
+        uint8_t block[64] = {0};
+        if (record->key_size)
+            memcpy(block, record->key, record->key_size);
+        block[record->key_size] = 0x80;
+        block[56] = (uint8_t)(record->key_size << 3);
+        block[57] = (uint8_t)(record->key_size >> 5);
+        for (unsigned i = 0; i < 16; i++)
+            blocks[i][n] = read_little(block + 4 * i);
+    }
+    md5_blocks(states, blocks);
+    for (unsigned n = 0; n < group->count; n++) {
+        const struct record *const record = &group->records[n];
+        uint8_t digest[16];
+        for (unsigned i = 0; i < 16; i++)
+            digest[i] = (uint8_t)(states[i / 4][n] >> 8 * (i % 4));
+        if (record->key_size > 55)
+            md5(record->key, record->key_size, group->digests[n]);
+        else
+            memcpy(group->digests[n], digest, sizeof digest);
+    }
+}
+
+#else
+
+static void
+group_digests(struct group *group)
+{
+    for (unsigned n = 0; n < group->count; n++)
+        md5(group->records[n].key, group->records[n].key_size, group->digests[n]);
+}
+
+#define __builtin_prefetch(address) ((void)(address))
+
+#endif
+
+/* Add a record to the group, which has room. */
+static void
+group_add(struct group *group, const struct record *record, int64_t offset, Py_ssize_t number)
+{
+    group->records[group->count] = *record;
+    group->offsets[group->count] = offset;
+    group->numbers[group->count++] = number;
+}
+
+/* Find out where the search for each key begins, and ask for the memory there: most of it is in no cache. */
+static void
+group_begin(struct group *group, uint64_t *words, uint64_t table)
+{
+    group_digests(group);
+    for (unsigned n = 0; n < group->count; n++) {
+        group->slots[n] = group->digests[n][0] % table;
+        __builtin_prefetch(words + group->slots[n] * 3);
+        __builtin_prefetch(words + group->slots[n] * 3 + 2);
+    }
+}
+
 /* ---- the map ---- */
 
-/* Return the slot of the key, or the free one where it belongs. There is a free one always. */
+/* Return the slot of a key of the group, or the free one where it belongs. There is a free one always. */
 static uint64_t *
-find_slot(uint64_t *words, uint64_t table, const struct record *record, uint64_t digest[2])
+find_slot(uint64_t *words, uint64_t table, const struct group *group, unsigned number)
 {
-    md5(record->key, record->key_size, digest);
-    uint64_t slot = digest[0] % table, step = 0, *place = words + slot * 3;
+    const uint64_t *const digest = group->digests[number];
+    uint64_t slot = group->slots[number], step = 0, *place = words + slot * 3;
     while (place[2] && (place[0] != digest[0] || place[1] != digest[1])) {
         if (!step)
             step = digest[1] % (table - 1) + 1;
@@ -182,88 +185,155 @@ refuse_records(void)
     return NULL;
 }
 
+/* What is put into a map, and how far that is. */
+struct filling {
+    uint64_t *words, table;
+    Py_ssize_t size, limit;
+    int64_t latest;
+    int is_full;
+};
+
+/* Put the keys of the group into the map, up to the one for which there is no room. */
+static void
+group_put(struct group *group, struct filling *filling)
+{
+    group_begin(group, filling->words, filling->table);
+    for (unsigned n = 0; n < group->count && !filling->is_full; n++) {
+        if (filling->size >= filling->limit) {
+            filling->is_full = 1;
+            break;
+        }
+        uint64_t *const slot = find_slot(filling->words, filling->table, group, n);
+        if (!slot[2]) {
+            memcpy(slot, group->digests[n], sizeof group->digests[n]);
+            filling->size++;
+        }
+        slot[2] = (uint64_t)group->offsets[n] + 1;
+        filling->latest = group->offsets[n];
+    }
+    group->count = 0;
+}
+
+/* Put the keys of records into the map; false if one of the records before the map is full is not sound. */
+static int
+put_records(struct filling *filling, const uint8_t *at, const uint8_t *end, Py_ssize_t count, int64_t base, int64_t start)
+{
+    struct group group = {.count = 0};
+    struct record record;
+    Py_ssize_t n = 0;
+    for (; n < count && !filling->is_full; n++) {
+        if ((at = read_record(at, end, &record)) == NULL)
+            break;
+        const int64_t offset = sum_of(base, record.offset_delta);
+        if (record.key == NULL || offset < start)
+            continue;
+        group_add(&group, &record, offset, n);
+        if (group.count == LANES)
+            group_put(&group, filling);
+    }
+    if (group.count)
+        group_put(&group, filling);
+    return at != NULL || filling->is_full;
+}
+
 static PyObject *
 module_put_keys(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer block, payload;
     Py_ssize_t table, count, size, limit;
-    long long base, start, latest = -1;
-    int is_full = 0, is_sound = 1;
+    long long base, start;
     if (!PyArg_ParseTuple(args, "w*ny*nLLnn", &block, &table, &payload, &count, &base, &start, &size, &limit))
         return NULL;
     PyObject *result = NULL;
     if (limit > table - 1)
         PyErr_SetString(PyExc_ValueError, "the limit leaves no slot free");
     else if (check_map(&block, table)) {
+        struct filling filling = {block.buf, (uint64_t)table, size, limit, -1, 0};
+        const uint8_t *const first = payload.buf;
+        int is_sound;
         Py_BEGIN_ALLOW_THREADS
-        const uint8_t *at = payload.buf, *end = at + payload.len;
-        struct record record;
-        uint64_t digest[2];
-        for (Py_ssize_t n = 0; n < count; n++) {
-            if ((at = read_record(at, end, &record)) == NULL) {
-                is_sound = 0;
-                break;
-            }
-            const int64_t offset = sum_of(base, record.offset_delta);
-            if (record.key == NULL || offset < start)
-                continue;
-            if (size >= limit) {
-                is_full = 1;
-                break;
-            }
-            uint64_t *const slot = find_slot(block.buf, (uint64_t)table, &record, digest);
-            if (!slot[2]) {
-                memcpy(slot, digest, sizeof digest);
-                size++;
-            }
-            slot[2] = (uint64_t)offset + 1;
-            latest = offset;
-        }
+        is_sound = put_records(&filling, first, first + payload.len, count, base, start);
         Py_END_ALLOW_THREADS
-        result = is_sound ? Py_BuildValue("nLO", size, latest, is_full ? Py_True : Py_False) : refuse_records();
+        result = is_sound ? Py_BuildValue("nLO", filling.size, (long long)filling.latest, filling.is_full ? Py_True : Py_False)
+                          : refuse_records();
     }
     PyBuffer_Release(&block);
     PyBuffer_Release(&payload);
     return result;
 }
 
+/* What stays of a batch. */
+struct keeping {
+    uint64_t *words, table;
+    int64_t latest;
+    uint8_t *stays;
+    int tombstones_stay;
+    Py_ssize_t kept, tombstones, unkeyed;
+};
+
+/* Decide on the records of the group, which the map knows. */
+static void
+group_mark(struct group *group, struct keeping *keeping)
+{
+    group_begin(group, keeping->words, keeping->table);
+    for (unsigned n = 0; n < group->count; n++) {
+        const uint64_t *const slot = find_slot(keeping->words, keeping->table, group, n);
+        const int stays = group->offsets[n] >= (int64_t)(slot[2] - 1);
+        keeping->stays[group->numbers[n]] = (uint8_t)stays;
+        keeping->kept += stays;
+        keeping->tombstones += stays && !group->records[n].has_value;
+    }
+    group->count = 0;
+}
+
+/* Flag the records that stay; false if one of them is not sound. */
+static int
+mark_records(struct keeping *keeping, const uint8_t *at, const uint8_t *end, Py_ssize_t count, int64_t base)
+{
+    struct group group = {.count = 0};
+    struct record record;
+    for (Py_ssize_t n = 0; n < count; n++) {
+        if ((at = read_record(at, end, &record)) == NULL)
+            return 0;
+        const int64_t offset = sum_of(base, record.offset_delta);
+        const int is_behind = offset > keeping->latest;
+        keeping->stays[n] = (uint8_t)is_behind;
+        keeping->kept += is_behind;
+        keeping->tombstones += is_behind && !record.has_value;
+        if (is_behind)
+            continue;
+        if (record.key == NULL)
+            keeping->unkeyed++;
+        else if (record.has_value || keeping->tombstones_stay)
+            group_add(&group, &record, offset, n);
+        if (group.count == LANES)
+            group_mark(&group, keeping);
+    }
+    if (group.count)
+        group_mark(&group, keeping);
+    return 1;
+}
+
 static PyObject *
 module_mark_kept(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer block, payload, flags;
-    Py_ssize_t table, count, kept = 0, tombstones = 0, unkeyed = 0;
+    Py_ssize_t table, count;
     long long base, latest;
-    int tombstones_stay, is_sound = 1;
+    int tombstones_stay;
     if (!PyArg_ParseTuple(args, "y*ny*nLLpw*", &block, &table, &payload, &count, &base, &latest, &tombstones_stay, &flags))
         return NULL;
     PyObject *result = NULL;
     if (count > flags.len)
         PyErr_SetString(PyExc_ValueError, "fewer flags than records");
     else if (check_map(&block, table)) {
+        struct keeping keeping = {block.buf, (uint64_t)table, latest, flags.buf, tombstones_stay, 0, 0, 0};
+        const uint8_t *const first = payload.buf;
+        int is_sound;
         Py_BEGIN_ALLOW_THREADS
-        const uint8_t *at = payload.buf, *end = at + payload.len;
-        uint8_t *const stays = flags.buf;
-        struct record record;
-        uint64_t digest[2];
-        for (Py_ssize_t n = 0; n < count; n++) {
-            if ((at = read_record(at, end, &record)) == NULL) {
-                is_sound = 0;
-                break;
-            }
-            const int64_t offset = sum_of(base, record.offset_delta);
-            if (offset > latest)
-                stays[n] = 1;
-            else if (record.key == NULL) {
-                stays[n] = 0;
-                unkeyed++;
-            } else
-                stays[n] = (record.has_value || tombstones_stay)
-                    && offset >= (int64_t)(find_slot(block.buf, (uint64_t)table, &record, digest)[2] - 1);
-            kept += stays[n];
-            tombstones += stays[n] && !record.has_value;
-        }
+        is_sound = mark_records(&keeping, first, first + payload.len, count, base);
         Py_END_ALLOW_THREADS
-        result = is_sound ? Py_BuildValue("nnn", kept, tombstones, unkeyed) : refuse_records();
+        result = is_sound ? Py_BuildValue("nnn", keeping.kept, keeping.tombstones, keeping.unkeyed) : refuse_records();
     }
     PyBuffer_Release(&block);
     PyBuffer_Release(&payload);

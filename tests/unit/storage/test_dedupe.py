@@ -41,7 +41,7 @@ def test_both_kernels_fill_the_same_map_keep_the_same_and_move_alike(seed: int) 
     assert maps[0].limit == maps[1].limit
     offset = rng.choice((0, 2**40, 2**62))
     for _ in range(8):
-        count = rng.randrange(12)
+        count = rng.randrange(rng.choice((2, 12, 40)))
         payload = payload_of(rng, count)
         assert check_records(memoryview(payload), count) == -1
         start = offset + rng.choice((-1, 0, 3))
@@ -66,7 +66,7 @@ def test_both_kernels_fill_the_same_map_keep_the_same_and_move_alike(seed: int) 
             ]
             assert moved[0] == moved[1]
             assert check_records(memoryview(moved[0][0]), sum(flags[0])) == -1
-        offset += 300_000
+        offset += 1_000_000
 
 
 @each_kernel
@@ -77,6 +77,30 @@ def test_a_key_is_known_by_its_md5(kernel: Passes, size: int) -> None:
     assert offsets.put_records(record(0, key=key), 1, 77, 0)
     assert md5(key).digest() + (78).to_bytes(8, sys.byteorder) in bytes(offsets._block)
     assert offsets.get(key) == 77
+
+
+@each_kernel
+@pytest.mark.parametrize("count", range(1, 26))
+def test_keys_that_are_looked_up_together_are_each_known_by_their_md5(kernel: Passes, count: int) -> None:
+    rng = random.Random(count)
+    keys = [rng.randbytes(rng.choice((0, 3, 16, 55, 56, 200))) for _ in range(count)]
+    offsets = OffsetMap(24 * 100, 0.9, kernel)
+    assert offsets.put_records(b"".join(record(n, key=key) for n, key in enumerate(keys)), count, 70, 0)
+    for key, newest in {key: 70 + n for n, key in enumerate(keys)}.items():
+        assert md5(key).digest() + (newest + 1).to_bytes(8, sys.byteorder) in bytes(offsets._block)
+        assert offsets.get(key) == newest
+
+
+@each_kernel
+@pytest.mark.parametrize("room", range(2, 12))
+def test_a_map_that_is_full_takes_no_key_more_and_what_lies_behind_is_not_looked_at(kernel: Passes, room: int) -> None:
+    offsets = OffsetMap(24 * room, 1.0, kernel)
+    payload = b"".join(record(n, key=b"%d" % n) for n in range(room + 1)) + b"\xff\xff"
+    assert not offsets.put_records(payload, room + 2, 50, 0)
+    assert (offsets.size, offsets.latest) == (room, 50 + room - 1)
+    assert [offsets.get(b"%d" % n) for n in range(room)] == list(range(50, 50 + room))
+    with pytest.raises(ValueError, match="records"):
+        OffsetMap(24 * 40, 0.9, kernel).put_records(payload, room + 2, 50, 0)
 
 
 @each_kernel
