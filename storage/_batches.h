@@ -50,21 +50,21 @@ struct walked {
 static struct walked
 walk_records(const uint8_t *data, size_t size, int64_t count, int64_t first, int64_t base_timestamp)
 {
-    struct walked walked = {.least = INT64_MAX, .most = -1, .is_dense = 1};
-    for (size_t place = 0; walked.count < count; walked.count++) {
+    int64_t done = 0, least = INT64_MAX, most = -1, odd = 0;
+    size_t place = 0, behind = 0;
+    int lacks_key = 0;
+    for (; done < count; done++) {
         struct record record;
         if (!read_record(data, &place, size, &record))
             break;
         const int64_t timestamp = (int64_t)((uint64_t)base_timestamp + (uint64_t)record.timestamp_delta);
-        if (timestamp > walked.most)
-            walked.most = timestamp;
-        if (timestamp < walked.least && timestamp != -1)
-            walked.least = timestamp;
-        walked.is_dense &= record.offset_delta == first + walked.count;
-        walked.lacks_key |= record.key.data == NULL;
-        walked.place = place;
+        most = timestamp > most ? timestamp : most;
+        least = timestamp < least && timestamp != -1 ? timestamp : least;
+        odd |= record.offset_delta ^ (first + done);
+        lacks_key |= record.key.data == NULL;
+        behind = place;
     }
-    return walked;
+    return (struct walked){done, least, most, behind, odd == 0, lacks_key};
 }
 
 static int64_t
