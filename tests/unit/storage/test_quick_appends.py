@@ -20,6 +20,7 @@ from storage.fs import Fs, OsFs, OsWriteFile
 from storage.log import Log
 from storage.log_types import LogSetup
 from storage.record import Record, encode_batch
+from storage.refusals import LogUnusable
 from storage.scan import append_led, kernel_name, lead_batch
 from storage.segment_types import Terms
 from storage.units import INT64_MAX
@@ -240,3 +241,29 @@ def test_a_full_disk_is_told_as_such_and_a_closed_file_is_none() -> None:
     with pytest.raises(WriteFault) as caught:
         file.append_by(append_led, data, *terms)
     assert caught.value.errno == errno.EBADF
+
+
+@needs_c
+def test_a_part_that_cannot_be_taken_back_is_the_end_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    log = opened_with(OsFs(), {}, directory)
+    batch = encode_batch([Record(0, NOW, key=b"k")])
+    log.append_as_leader(batch, leader_epoch=0, now_ms=NOW)
+
+    def refuse(*_: object) -> None:
+        raise WriteFault("truncating", directory, OSError(errno.EIO, "no"))
+
+    def no_space(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(OsFs, "truncate", refuse)
+    monkeypatch.setattr(storage.segment, "append_led", no_space)
+    with pytest.raises(LogUnusable, match="what was written of it stays"):
+        log.append_as_leader(batch, leader_epoch=0, now_ms=NOW)
+    monkeypatch.undo()
+    with pytest.raises(LogUnusable):
+        log.append_as_leader(batch, leader_epoch=0, now_ms=NOW)
+    log.close_abruptly()
