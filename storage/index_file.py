@@ -66,7 +66,8 @@ class IndexFile:
 
     def append(self, entry: bytes) -> None:
         """Add an entry in memory."""
-        self.data.extend(entry)
+        data = self._data
+        (self._load() if data is None else data).extend(entry)
 
     def truncate(self, size: int) -> None:
         """Keep the first `size` bytes of entries, in memory and in the file."""

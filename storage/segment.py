@@ -228,7 +228,8 @@ class LogSegment:
             return False
         self.offset_index.append(OFFSET_ENTRY.pack(last_offset - self.base_offset, position))
         self._offset_room = (self._offset_room or 0) - 1
-        self._append_time()
+        if self._last_time is None or self._largest[0] > self._last_time:
+            self._append_time()
         return True
 
     def _append_time(self) -> None:
