@@ -219,14 +219,16 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping, l
         return failure(path, error, plan)
     except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)
         return failure(path, OwnFault(path, error), plan)
-    return Outcome(path, ExitStatus.CLEAN, plan, done=done.actions, bytes_quarantined=done.kept_bytes)
+    return Outcome(
+        path, ExitStatus.CLEAN, plan, done=done.actions, bytes_quarantined=done.kept_bytes, plan_id=done.plan_id
+    )
 
 
 def _added(first: Outcome, second: Outcome) -> Outcome:
     """Return the outcome of a plan and of the one that follows from it; the first is the one to be told."""
     done = (first.done or 0) + (second.done or 0)
     kept = first.bytes_quarantined + second.bytes_quarantined
-    return second._replace(plan=first.plan, done=done, bytes_quarantined=kept)
+    return second._replace(plan=first.plan, plan_id=first.plan_id, done=done, bytes_quarantined=kept)
 
 
 def _looked_again(outcome: Outcome, again: Made) -> Outcome:
@@ -258,7 +260,9 @@ def _handed_over(fs: Fs, work: Work, order: Order, outcome: Outcome, keeping: Ke
 
     later_ms = 2  # than what one plan, or two, have done just now
     now_ms = time.time_ns() // 1_000_000 + later_ms
-    orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
+    orders = Orders(
+        "", now_ms, version(), keeping.directory, keeping.discard
+    )  # what is done there has plans of its own
     try:
         marker = order.options.clean_marker
         synced = work.synced.get(order.target, set())

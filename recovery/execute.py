@@ -36,7 +36,7 @@ from storage.errors import FileVanished, PlanStale
 from storage.fs import FileKind, FileStat, Fs, ReadFs, WriteFile, temporary_name
 from storage.names import FileRole, segment_file_name
 from storage.pool import run_all
-from storage.syncing import sync_all
+from storage.syncing import SYNC_THREADS, sync_all
 from storage.units import Offset
 
 if TYPE_CHECKING:
@@ -91,10 +91,11 @@ Contents = Callable[[PurePath], bytes]
 
 
 class _Given(NamedTuple):
-    """Where what is written comes from."""
+    """Where what is written comes from, and by how many threads it is made durable in one directory."""
 
     contents: Contents
     healed: Healed
+    sync_threads: int
 
 
 def execute(
@@ -118,7 +119,10 @@ def execute(
     for partition in plan.partitions:
         check_preconditions(fs, partition.preconditions)
     in_place = check_room(fs, plan, orders)
-    done, given = Executed(orders.plan_id), _Given(contents, healed)
+    changing = [partition for partition in plan.partitions if partition.actions]
+    # To start a thread takes as long as many a sync, so there are not as many for each of the directories.
+    sync_threads = max(SYNC_THREADS // min(threads, len(changing) or 1), 2)
+    done, given = Executed(orders.plan_id), _Given(contents, healed, sync_threads)
     root = _Directory(fs, plan.log_dir, "", given, orders, reporter, done, in_place=in_place)
     if orders.quarantine_dir is not None and not plan.is_empty:
         make_place(fs, orders.quarantine_dir / orders.plan_id)
@@ -135,7 +139,7 @@ def execute(
         worker.change(partition.actions)
         return part
 
-    for part in _each(work, [partition for partition in plan.partitions if partition.actions], threads):
+    for part in _each(work, changing, threads):
         done.actions += part.actions
         done.kept_bytes += part.kept_bytes
         done.manifests += part.manifests
@@ -458,7 +462,7 @@ class _Directory:
                 if data:
                     file.append(data)
                 files.append(file)
-            sync_all(files)
+            sync_all(files, self._given.sync_threads)
         for path in renamed:
             self._fs.rename(temporary_name(path), path)
         self._done.synced.update(action.path for action in actions)

@@ -121,39 +121,41 @@ class Damage(Enum):
         return _SEVERITIES.get(self, _SEVERITY_OF_SUBJECT[self.subject])
 
 
+_NAMED: Final = {
+    Damage.READ_ERROR: Subject.READ,
+    Damage.UNSUPPORTED: Subject.FORMAT,
+    Damage.VANISHED: Subject.VANISHED,
+    Damage.INDEX_PREALLOCATED: Subject.PADDING,
+    Damage.TIME_INDEX_PREALLOCATED: Subject.PADDING,
+    Damage.ORPHAN_INDEX: Subject.LEFTOVER,
+    Damage.SNAPSHOT_STRAY: Subject.LEFTOVER,
+    Damage.OFFSET_GAP: Subject.NONE,
+    Damage.EPOCH_FALL: Subject.NONE,
+    Damage.FUTURE_TIMESTAMP: Subject.NONE,
+    Damage.LOG_MISSING: Subject.NONE,
+    Damage.ODD_NAME: Subject.NONE,
+    Damage.METADATA_MISSING: Subject.SIDE,
+    Damage.METADATA_LOST: Subject.BLOCKER,
+    Damage.METADATA_SNAPSHOT_CORRUPT: Subject.BLOCKER,
+    Damage.METADATA_CORRUPT: Subject.SIDE,
+    Damage.INDEX_OVERFULL: Subject.BLOCKER,
+    Damage.LOG_START_ABOVE_END: Subject.CHECKPOINT,
+    Damage.RECORD_UNDECODABLE: Subject.NONE,
+    Damage.OFFSET_OVERFLOW: Subject.LEFTOVER,
+}
+_PREFIXES: Final = {
+    ("torn_", "zero_", "garbage_", "batch_"): Subject.LOG,
+    ("index_", "time_index_"): Subject.INDEX,
+    ("txn_", "snapshot_", "epochs_"): Subject.SIDE,
+    ("checkpoint_",): Subject.CHECKPOINT,
+    ("leftover_",): Subject.LEFTOVER,
+}
+
+
 def _subject(kind: Damage) -> Subject:
-    named = {
-        Damage.READ_ERROR: Subject.READ,
-        Damage.UNSUPPORTED: Subject.FORMAT,
-        Damage.VANISHED: Subject.VANISHED,
-        Damage.INDEX_PREALLOCATED: Subject.PADDING,
-        Damage.TIME_INDEX_PREALLOCATED: Subject.PADDING,
-        Damage.ORPHAN_INDEX: Subject.LEFTOVER,
-        Damage.SNAPSHOT_STRAY: Subject.LEFTOVER,
-        Damage.OFFSET_GAP: Subject.NONE,
-        Damage.EPOCH_FALL: Subject.NONE,
-        Damage.FUTURE_TIMESTAMP: Subject.NONE,
-        Damage.LOG_MISSING: Subject.NONE,
-        Damage.ODD_NAME: Subject.NONE,
-        Damage.METADATA_MISSING: Subject.SIDE,
-        Damage.METADATA_LOST: Subject.BLOCKER,
-        Damage.METADATA_SNAPSHOT_CORRUPT: Subject.BLOCKER,
-        Damage.METADATA_CORRUPT: Subject.SIDE,
-        Damage.INDEX_OVERFULL: Subject.BLOCKER,
-        Damage.LOG_START_ABOVE_END: Subject.CHECKPOINT,
-        Damage.RECORD_UNDECODABLE: Subject.NONE,
-        Damage.OFFSET_OVERFLOW: Subject.LEFTOVER,
-    }
-    if kind in named:
-        return named[kind]
-    prefixes = {
-        ("torn_", "zero_", "garbage_", "batch_"): Subject.LOG,
-        ("index_", "time_index_"): Subject.INDEX,
-        ("txn_", "snapshot_", "epochs_"): Subject.SIDE,
-        ("checkpoint_",): Subject.CHECKPOINT,
-        ("leftover_",): Subject.LEFTOVER,
-    }
-    return next((subject for start, subject in prefixes.items() if kind.value.startswith(start)), Subject.BLOCKER)
+    if kind in _NAMED:
+        return _NAMED[kind]
+    return next((subject for start, subject in _PREFIXES.items() if kind.value.startswith(start)), Subject.BLOCKER)
 
 
 _SUBJECTS: Final = {kind: _subject(kind) for kind in Damage}

@@ -97,6 +97,8 @@ class Outcome(NamedTuple):
     handed: HandedOver | None = None
     healing: tuple[HealNote, ...] = ()
     tails: KeptTails | None = None
+    plan_id: str = ""
+    """Of the plan, where it is at hand: it takes as long to find as the plan is large."""
 
 
 def plain(text: str, role: str) -> str:  # noqa: ARG001 (it is a `Style`)
@@ -419,7 +421,7 @@ def _done_text(outcome: Outcome, plan: LogDirPlan) -> str:
     if plan.is_empty:
         return f"nothing to do; {count(len(plan.partitions), 'partition')}, {full_size(scanned_bytes(plan))} read"
     kept = f", {full_size(outcome.bytes_quarantined)} kept in quarantine" if outcome.bytes_quarantined else ""
-    return f"{totals_text(plan)} by plan {plan.plan_id}{kept}"
+    return f"{totals_text(plan)} by plan {outcome.plan_id or plan.plan_id}{kept}"
 
 
 def document(name: str, version: str, status: ExitStatus, **parts: object) -> dict[str, Any]:
@@ -462,7 +464,7 @@ def outcome_document(outcome: Outcome, *, with_plan: bool = False) -> dict[str, 
     }
     if plan is not None and shown is not None:
         told |= {
-            "plan_id": plan.plan_id,
+            "plan_id": outcome.plan_id or plan.plan_id,
             "is_empty": plan.is_empty,
             "partitions": len(plan.partitions),
             "scanned_bytes": scanned_bytes(plan),

@@ -6,18 +6,24 @@ from collections.abc import Sequence
 from typing import Final
 
 from storage.fs import OsWriteFile, WriteFile
-from storage.pool import run_all
+from storage.pool import Pool
 
-_SYNC_THREADS: Final = 16
+SYNC_THREADS: Final = 16
 
 
-def sync_all(files: Sequence[WriteFile]) -> None:
+def sync_all(files: Sequence[WriteFile], threads: int = SYNC_THREADS) -> None:
     """Make several files durable, side by side where they are real: a disk does many syncs in the time of a few.
 
-    Raises the first fault once none of them is under way any more.
+    The thread that asks is one of the `threads`. Raises the first fault once none of them is under way any more.
     """
-    if len(files) < 2 or not all(isinstance(file, OsWriteFile) for file in files):
+    threads = min(threads, len(files))
+    if threads < 2 or not all(isinstance(file, OsWriteFile) for file in files):
         for file in files:
             file.sync()
         return
-    run_all(lambda file: file.sync(), files, _SYNC_THREADS, "sync")
+    with Pool(threads - 1, "sync") as pool:
+        tasks = [pool.submit(file.sync) for file in files]
+        for task in tasks:
+            task.run()  # what no other thread has begun
+    for task in tasks:
+        task.result()

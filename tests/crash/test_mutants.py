@@ -114,7 +114,7 @@ def a_checkpoint_leads_the_log(patch: Patch) -> None:
 
 
 def replacements_are_not_synced(patch: Patch) -> None:
-    patch.setattr("recovery.execute.sync_all", lambda files: None)
+    patch.setattr("recovery.execute.sync_all", lambda files, threads: None)
 
 
 def renames_are_not_synced(patch: Patch) -> None:

@@ -399,7 +399,7 @@ def pieces_are_not_synced(patch: Patch) -> None:
 
 
 def an_index_in_place_is_not_synced(patch: Patch) -> None:
-    patch.setattr(module, "sync_all", lambda files: None)
+    patch.setattr(module, "sync_all", lambda files, threads: None)
 
 
 def an_index_in_place_is_not_emptied_first(patch: Patch) -> None:
