@@ -18,7 +18,7 @@ from cli.settings import Settings
 from cli.targets import Target, absolute, ensure_log_dir
 from cli.version import version
 from cli.work import Made, OwnFault, Work, failure, jobs_each, load_the_rest, reporting
-from recovery.plan import LogDirPlan, PlanOptions
+from recovery.plan import LogDirPlan, PlanOptions, ReplaceFile
 from recovery.report import Outcome, command
 from recovery.survey import LIST_ALL, Planned
 from storage.errors import ConfigInvalid, DiskFull, ExitStatus, FileVanished, LogmendError, NoRoom, printable
@@ -131,7 +131,8 @@ def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order],
             outcomes[order.target] = _carry_out(fs, work, order, made[order.target], keeping)
             if outcomes[order.target].done:
                 done[order.target] = order.options
-        for target, again in work.plan_all(list(done.items())).items():
+        second = work if any(map(_touches_logs, outcomes.values())) else work.in_one_thread()
+        for target, again in second.plan_all(list(done.items())).items():
             first = outcomes[target].plan
             if first is not None and first.is_first_of_two and isinstance(again, Planned):
                 order = Order(target, done[target])
@@ -144,6 +145,13 @@ def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order],
     if show is not None:
         show("; ".join(f"{printable(each.path)}: {_ENDS.get(each.status, 'failed')}" for each in outcomes.values()))
     return [outcomes[order.target] for order in orders]
+
+
+def _touches_logs(outcome: Outcome) -> bool:
+    """Tell whether some logs are no longer what was read, so that they will be read again."""
+    plan = outcome.plan
+    actions = [] if plan is None else [action for each in plan.partitions for action in each.actions]
+    return not all(isinstance(action, ReplaceFile) for action in actions)
 
 
 def _load_the_rest() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePath
@@ -29,6 +30,7 @@ from storage.errors import EnvironmentFault, ExitStatus, LogmendError, printable
 from storage.fs import ReadFs, lock_state
 
 _LOOK_UP_SECONDS: Final = 0.1
+_SHORT_SECONDS: Final = 0.0001
 Request = tuple[Target, PlanOptions]
 Made = Planned | LogmendError
 """A plan, or why there is none."""
@@ -97,6 +99,12 @@ class Work:
         self.synced: dict[Target, set[PurePath]] = {}
         """Files that carrying out a plan has made durable."""
 
+    def in_one_thread(self) -> Work:
+        """Return the same for a look that reads next to nothing: threads would mostly wait for one another."""
+        made = Work(self.fs, self.reporter, 1, list_ahead=self.list_ahead)
+        made.memories, made.synced = self.memories, self.synced
+        return made
+
     def plan(self, target: Target, options: PlanOptions) -> Planned:
         """Plan a log directory, or one partition's directory alone."""
         if options.metadata_dir == str(target.path):
@@ -121,7 +129,7 @@ class Work:
         try:
             for worker in workers:
                 worker.start()
-            self._meanwhile()
+            self._use_the_wait()
             # Signals are handled in this thread, and only while it runs: one that was delivered to another thread does
             # not wake it. So it looks up now and then instead of waiting for the results.
             for worker in workers:
@@ -132,6 +140,15 @@ class Work:
                 if worker.ident is not None:
                     worker.join()
         return [worker.take() for worker in workers]
+
+    def _use_the_wait(self) -> None:
+        """Do what is to be done meanwhile; threads that read are let in often, for they only come for moments."""
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(_SHORT_SECONDS)
+        try:
+            self._meanwhile()
+        finally:
+            sys.setswitchinterval(interval)
 
     def _made(self, request: Request) -> Made:
         try:
