@@ -283,7 +283,7 @@ def the_name_of_the_copy_up_to_the_cut_is_not_synced(patch: Patch) -> None:
 
 def the_old_name_goes_before_the_copy_is_there(patch: Patch) -> None:
     def cut(self: Any, action: TruncateTo, stat: FileStat) -> None:
-        pieces = [bytes(piece) for piece in self._pieces(action.path, 0, action.size, module.hashlib.sha256())]
+        pieces = [bytes(piece) for piece in self._pieces(action.path, 0, action.size, module.new_digest())]
         self._fs.remove(action.path)
         self._write_new(action.path, pieces, stat, private=False)
         self._fs.sync_dir(self._directory)
