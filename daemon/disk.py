@@ -5,7 +5,8 @@ cache pushes out what a broker's consumers are about to read. So files are opene
 nothing enters the cache, and what is in it stays. Where a file system refuses that, pages are read through the cache:
 those that were not resident before (RWF_NOWAIT tells) are dropped again right after (POSIX_FADV_DONTNEED), those that
 were resident belong to somebody and stay. Then nobody can say that it was the device that answered, and
-`DeviceFile.from_device` is False from there on. Nothing here can change a file, and nothing opens a `.lock`.
+`DeviceFile.from_device` is False from there on; so it is where a device answers at once, which looks the same. Nothing
+here can change a file, and nothing opens a `.lock`.
 """
 
 from __future__ import annotations

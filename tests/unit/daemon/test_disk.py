@@ -81,12 +81,22 @@ def test_the_page_cache_is_as_it_was(tmp_path: Path, way: str) -> None:
     made(cold, 4 << 20)
     made(warm, 4 << 20, cached=True)
     assert (resident(cold), resident(warm)) == (0, 1024)
-    for path, from_device in ((cold, True), (warm, way == "direct")):
-        with Disk().open_read(path) as file:
-            assert file.read_into(0, memoryview(bytearray(4 << 20))) == 4 << 20
-            assert Disk().is_from_device(file) is from_device
-    assert resident(cold) == 0
+    assert came_from_device(warm) is (way == "direct")
     assert resident(warm) == 1024
+    # A disk that answers before RWF_NOWAIT has given up looks like the cache; it is not that fast five times.
+    for _ in range(5):
+        made(cold, 4 << 20)
+        if came_from_device(cold):
+            break
+    else:
+        pytest.fail("what was in no cache never came from the device")
+    assert resident(cold) == 0
+
+
+def came_from_device(path: Path) -> bool:
+    with Disk().open_read(path) as file:
+        assert file.read_into(0, memoryview(bytearray(4 << 20))) == 4 << 20
+        return Disk().is_from_device(file)
 
 
 def test_a_second_look_is_past_the_page_cache(tmp_path: Path, way: str) -> None:
