@@ -55,7 +55,7 @@ check: .venv/installed-tools ## format, lint, types, layers, tidiness
 	lint-imports --no-cache
 	python -m pytest -q tests/tidy
 
-bench: .venv/installed ## say how fast it is here beside Kafka: tables, bench/results.json, bench/results.svg
+bench: .venv/installed-tools ## say how fast it is here beside Kafka: tables, bench/results.json, bench/results.svg
 	python bench/run.py --out bench
 
 crash: .venv/installed-tools ## only the tests that crash and kill at every effect; STATES=all: every state there is, for hours

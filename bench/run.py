@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +40,12 @@ FULL: Final[dict[str, dict[str, object]]] = {
     "bench_daemon.py": {"rounds": 4, "seconds": 10, "idle-seconds": 30},
 }
 """What the others need not be told where no size is wanted."""
+NEEDS: Final = {
+    "bench_audit.py": "pyspark",
+    "bench_listener.py": "confluent_kafka",
+    "bench_daemon.py": "confluent_kafka",
+}
+"""Packages of the extra `test`, which `make bench` installs."""
 NO_REPEAT: Final = "bench_daemon.py"
 BESIDE_ITSELF: Final = ("bench_daemon.py", "bench_shapes.py")
 """Those that know no Kafka."""
@@ -181,6 +188,9 @@ def main() -> None:
                 continue
             result = Path(place) / f"{program}.json"
             print(f"== {program}", flush=True)
+            if program in NEEDS and find_spec(NEEDS[program]) is None:
+                print(f"left out: it needs {NEEDS[program]} (pip install '.[test]')")
+                continue
             subprocess.run(command(program, asked, result), check=False)
             if result.exists():
                 every[program] = json.loads(result.read_text())
