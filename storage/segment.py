@@ -7,7 +7,7 @@ compaction to say. Source: Apache Kafka 4.3.0, LogSegment, FileRecords.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Final, TypeVar
 
@@ -64,6 +64,7 @@ class LogSegment:
         *,
         state: FileState = FileState.LIVE,
         jitter_ms: int = 0,
+        listing: Mapping[str, FileStat] | None = None,
     ) -> None:
         self._fs = fs
         self.directory, self.base_offset, self.state = directory, base_offset, state
@@ -81,7 +82,7 @@ class LogSegment:
         self._reader: ReadFile | None = None
         self._txns: list[AbortedTxn] | None = None
         self._log_dirty = True
-        self._use_indexes({})
+        self._use_indexes(listing or {})
 
     @classmethod
     def create(
@@ -117,13 +118,12 @@ class LogSegment:
 
         `now_ms` counts as the time of its creation. Raises `ReadFault`.
         """
-        found = cls(fs, directory, base_offset, limits, now_ms, state=state, jitter_ms=jitter_ms)
+        found = cls(fs, directory, base_offset, limits, now_ms, state=state, jitter_ms=jitter_ms, listing=listing)
         found.size = listing[found.path(FileRole.LOG).name].size
-        found._use_indexes(listing)
         found._largest_known = False
         return found
 
-    def _use_indexes(self, listing: dict[str, FileStat]) -> None:
+    def _use_indexes(self, listing: Mapping[str, FileStat]) -> None:
         def index(role: FileRole, usable: object) -> IndexFile:
             path = self.path(role)
             size = listing[path.name].size if path.name in listing else None
