@@ -21,8 +21,7 @@ from storage.log_reader import LogReader
 from storage.producer_state import check_snapshot
 from storage.units import INT64_MAX
 
-_NO_RECORD: Final = -1
-_LEGACY: Final = (0, 1)
+_FIRST_WITH_PRODUCERS: Final = 2
 
 
 def look_at(survey: Survey, reader: LogReader) -> None:
@@ -79,6 +78,6 @@ def _has_sound_side_files(survey: Survey, seen: Glance) -> bool:
 
 def _knows_its_producers(survey: Survey, seen: Glance) -> bool:
     """Tell whether a broker finds what it needs to know of producers; where no batch has any, that is nothing."""
-    if seen.snapshot is not None or seen.magic in _LEGACY or seen.magic == _NO_RECORD:
+    if seen.snapshot is not None or seen.magic < _FIRST_WITH_PRODUCERS:
         return True
     return seen.log_end <= max(survey.points.log_start, seen.first_base)

@@ -298,9 +298,13 @@ take_name(struct glance *g, const char *name)
         return offsets_add(g, &g->logs, offset);
     if (strcmp(suffix, ".snapshot") == 0)
         return take_snapshot(g, name, offset);
-    g->indexes += strcmp(suffix, ".index") == 0;
-    g->time_indexes += strcmp(suffix, ".timeindex") == 0;
-    return strcmp(suffix, ".index") == 0 || strcmp(suffix, ".timeindex") == 0 ? FINE : ODD;
+    if (strcmp(suffix, ".index") == 0)
+        g->indexes++;
+    else if (strcmp(suffix, ".timeindex") == 0)
+        g->time_indexes++;
+    else
+        return ODD;
+    return FINE;
 }
 
 static enum look

@@ -109,10 +109,15 @@ class Fs(ReadFs, Protocol):
     def sync_dir(self, directory: PurePath) -> None: ...
 
 
+def kernel_of(fs: ReadFs) -> Any:
+    """Return what looks at many files of this disk in one call; None where it was not built, or cannot."""
+    return getattr(fs, "kernel", lambda: None)()
+
+
 def read_all(fs: ReadFs, path: PurePath, limit: int) -> bytes:
     """Return the content of a small file; `ReadFault` with EFBIG if it holds more than `limit` bytes."""
     size = min(limit + 1, 1 << 16)
-    if (disk := getattr(fs, "kernel", lambda: None)()) is not None:
+    if (disk := kernel_of(fs)) is not None:
         if isinstance(found := disk.parts(path.parent, ((path.name, 0, size),))[0], int):
             raise read_fault("reading", path, refusal(found))
         if len(found) < size:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import NamedTuple
 
-from storage.fs import ReadFs, read_fault
+from storage.fs import ReadFs, kernel_of, read_fault
 
 
 class Glance(NamedTuple):
@@ -46,7 +46,7 @@ def glance(fs: ReadFs, directory: PurePath, user: int | None) -> Glance | None:
     `user`: who must own the files, by default who owns the directory. Raises `ReadFault` where the system refuses, but
     not for files that went away.
     """
-    kernel = getattr(fs, "kernel", lambda: None)()
+    kernel = kernel_of(fs)
     if kernel is None:
         return None
     try:

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import TypeAlias
 
 from storage.errors import EnvironmentFault
-from storage.fs import ReadFs, read_fault
+from storage.fs import ReadFs, kernel_of, read_fault
 
 Part: TypeAlias = tuple[str, int, int]
 """Name of a file in some directory, and position and size of a part of it, in bytes."""
@@ -19,7 +19,7 @@ def read_parts(fs: ReadFs, directory: PurePath, wanted: Sequence[Part]) -> list[
 
     On the real disk it is one call, where the kernel of `storage.fs` was built.
     """
-    kernel = getattr(fs, "kernel", lambda: None)()
+    kernel = kernel_of(fs)
     if kernel is None:
         return [_read(fs, directory / name, position, size) for name, position, size in wanted]
     found: list[bytes | int] = kernel.parts(directory, tuple(wanted))
