@@ -126,19 +126,21 @@ class Work:
         if not requests or (len(requests) == 1 and self.jobs == 1):
             return [self._made(request) for request in requests]
         workers = [_Worker(functools.partial(self._made, request)) for request in requests]
+        # Not in this thread: what a handler of a signal raises would be lost in what Python itself does at an import.
+        meanwhile = threading.Thread(target=self._use_the_wait, name="meanwhile")
         try:
             for worker in workers:
                 worker.start()
-            self._use_the_wait()
+            meanwhile.start()
             # Signals are handled in this thread, and only while it runs: one that was delivered to another thread does
             # not wake it. So it looks up now and then instead of waiting for the results.
             for worker in workers:
                 while worker.is_alive():
                     worker.join(_LOOK_UP_SECONDS)
         finally:
-            for worker in workers:
-                if worker.ident is not None:
-                    worker.join()
+            for thread in (*workers, meanwhile):
+                if thread.ident is not None:
+                    thread.join()
         return [worker.take() for worker in workers]
 
     def _use_the_wait(self) -> None:
