@@ -28,6 +28,8 @@ IDEMPOTENT, TRANSACTIONS, ISOLATION = "idempotent", "transactions", "isolation"
 MAX_TIMESTAMP, DELETE_RECORDS = "max timestamp", "delete records"
 DELETE_GROUP, DELETE_OFFSET, SET_OFFSET, CLUSTER = "delete group", "delete offset", "set offset", "cluster"
 ASSIGN = "assign"
+LOADING: Final = ("COORDINATOR_LOAD_IN_PROGRESS", "GROUP_LOAD_IN_PROGRESS")
+"""What clients call that a coordinator has not read its groups yet."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,16 @@ class Driver:
         if "error" in answer:
             raise ClientError(self.name, operation, answer["error"], answer["message"])
         return answer["ok"]
+
+    def committed(self, group: str, topic: str, partitions: list[int]) -> list[int | None]:
+        """Return the group's positions; who has just begun says for a while that it still loads groups."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return list(self.ask("committed", group=group, topic=topic, partitions=partitions))
+            except ClientError as error:
+                if not any(map(error.is_kind, LOADING)) or time.monotonic() > deadline:
+                    raise
 
     def said(self) -> str:
         """Return the end of what the client printed."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clients.conftest import Asking, lacking, no_kafka
-from clients.members import PATIENCE_SECONDS, Member, wait_for_values
-from clients.running import CLIENTS, TRANSACTIONS, ClientError, Drivers, able
+from clients.members import Member, wait_for_values
+from clients.running import CLIENTS, TRANSACTIONS, Drivers, able
 from clients.targets import AGAINST_KAFKA, Broker, Listener
 
 pytestmark = [pytest.mark.groups, pytest.mark.txn, pytest.mark.write]
@@ -63,18 +62,6 @@ def go_on(drivers: Drivers, first: int) -> None:
             driver.ask("transact", name=f"till-{client}", steps=steps(first), **paid)
 
 
-def position(drivers: Drivers, client: str) -> list[int | None]:
-    """Return where the client's group is; a broker that has just begun says for a while that it still loads groups."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            return list(drivers(client).ask("committed", group=f"group-{client}", topic=client, partitions=[0, 1]))
-        except ClientError as error:
-            is_loading = any(map(error.is_kind, ("COORDINATOR_LOAD_IN_PROGRESS", "CoordinatorLoadInProgress")))
-            if not is_loading or time.monotonic() > deadline:
-                raise
-
-
 def start_again(broker: Broker) -> list[str]:
     """Start the broker; return what it says that sounds like damage."""
     output = broker.cluster[0].output
@@ -95,7 +82,7 @@ def test_a_broker_opens_what_all_clients_wrote_and_the_same_consumers_go_on(brok
         go_on(drivers, 0)
     assert start_again(broker) == []
     with Asking(broker.bootstrap, tmp_path / "after") as drivers:
-        positions = [position(drivers, client) for client in CLIENTS]
+        positions = [drivers(client).committed(f"group-{client}", client, [0, 1]) for client in CLIENTS]
         assert positions == [[EACH // 2, EACH // 2]] * len(CLIENTS)
         go_on(drivers, EACH)
         for client in able(TRANSACTIONS):

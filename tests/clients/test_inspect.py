@@ -70,7 +70,7 @@ def test_offsets_above_what_a_double_holds_are_exact(client: str, readers: Drive
 
 @every_client
 def test_positions_of_groups_are_read(client: str, readers: Drivers) -> None:
-    found = readers(client).ask("committed", group="readers", topic="orders", partitions=[0, 1, 2])
+    found = readers(client).committed("readers", "orders", [0, 1, 2])
     assert found == left.COMMITTED
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from clients.targets import Listener
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, Producer, TopicPartition
 from interop.kafka_lab import Cluster, run_java
+from support.group_asking import members, positions
 
 pytestmark = pytest.mark.slow
 
@@ -64,19 +64,6 @@ def produce(bootstrap: str, count: int) -> None:
     for number in range(count):
         producer.produce("orders", str(number), partition=number % 3)
     assert producer.flush(WAIT_SECONDS) == 0
-
-
-def positions(bootstrap: str, group: str) -> dict[int, int]:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    found = asked[group].result(WAIT_SECONDS).topic_partitions
-    return {each.partition: each.offset for each in found}
-
-
-def members(bootstrap: str, group: str) -> list[str]:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    described = admin.describe_consumer_groups([group])[group].result(WAIT_SECONDS)
-    return sorted(str(member.member_id) for member in described.members)
 
 
 def decoded(cluster: Cluster) -> list[str]:
