@@ -221,7 +221,7 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping, l
 
         now_ms = time.time_ns() // 1_000_000 + later_ms
         orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
-        done = execute(fs, plan, made.content_of, orders, work.reporter, threads=_APPLY_THREADS)
+        done = execute(fs, plan, made.content_of, orders, work.reporter, threads=_APPLY_THREADS, together=True)
         work.synced.setdefault(order.target, set()).update(done.synced)
     except LogmendError as error:
         return failure(path, error, plan)

@@ -31,11 +31,11 @@ from recovery.plan import (
     TruncateTo,
 )
 from recovery.room import check_room, make_place
+from recovery.together import each_partition
 from storage.buffers import page_aligned
 from storage.errors import FileVanished, PlanStale
 from storage.fs import FileKind, FileStat, Fs, ReadFs, WriteFile, temporary_name
 from storage.names import FileRole, segment_file_name
-from storage.pool import run_all
 from storage.syncing import SYNC_THREADS, sync_all
 from storage.units import Offset
 
@@ -106,6 +106,7 @@ def execute(
     reporter: Applying,
     *,
     threads: int = 1,
+    together: bool = False,
     healed: Healed = lambda *_: (),
 ) -> Executed:
     """Carry out `plan`, whose log directory the caller has locked.
@@ -113,7 +114,8 @@ def execute(
     Raises `PlanStale` before the first effect if a file is no longer as it was examined, `NoRoom` before the first
     effect if what must be kept cannot be, and `WriteFault` from whatever call fails; the directory is then as after a
     crash, and a new plan finishes the work. With several `threads`, as many partitions are worked on at a time: they
-    are independent, and most of the time goes by waiting for syncs.
+    are independent, and most of the time goes by waiting for syncs. `together`: nobody else writes much to this file
+    system, so that many partitions may wait for a sync of all of it; each step is then durable for all at once.
     """
     check_preconditions(fs, plan.preconditions)
     for partition in plan.partitions:
@@ -129,7 +131,7 @@ def execute(
     root.keep((*plan.before, *plan.after))
     root.change(plan.before)
 
-    def work(partition: RecoveryPlan) -> Executed:
+    def work(fs: Fs, partition: RecoveryPlan) -> Executed:
         part = Executed(orders.plan_id)
         worker = _Directory(
             fs, partition.directory, partition.partition, given, orders, reporter, part, in_place=in_place
@@ -139,22 +141,14 @@ def execute(
         worker.change(partition.actions)
         return part
 
-    for part in _each(work, changing, threads):
+    together = together and orders.quarantine_dir is None
+    for part in each_partition(fs, plan.log_dir, work, changing, threads, together=together):
         done.actions += part.actions
         done.kept_bytes += part.kept_bytes
         done.manifests += part.manifests
         done.synced |= part.synced
     root.change(plan.after)
     return done
-
-
-def _each(
-    work: Callable[[RecoveryPlan], Executed], partitions: Sequence[RecoveryPlan], threads: int
-) -> Iterable[Executed]:
-    """Do the work on each partition; what fails first is raised once all that was begun has ended."""
-    if threads < 2 or len(partitions) < 2:
-        return map(work, partitions)
-    return run_all(work, partitions, threads, "apply")
 
 
 def check_preconditions(fs: ReadFs, preconditions: Iterable[Precondition]) -> None:

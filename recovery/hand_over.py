@@ -22,6 +22,7 @@ from recovery.log_dir import MARKER, RECOVERY_POINTS
 from recovery.partition import SMALL_FILE_LIMIT
 from recovery.plan import LogDirPlan, RecoveryPlan, ReplaceFile, Seen, regular_partitions, rising_points
 from recovery.report import count, full_size
+from recovery.together import is_on, shared_volume
 from storage.errors import CorruptData, FileVanished, printable
 from storage.fs import Fs, ReadFs, read_all, replace_atomically
 from storage.names import FileRole, FileState, parse_file_name
@@ -126,14 +127,21 @@ def _make_durable(
     """Sync every file that may hold bytes from the recovery point on, and the directories; return how many files."""
     if not rising:
         return 0
-    unflushed = (partition.directory / name for partition in rising.values() for name in _unflushed(partition))
-    files = [path for path in unflushed if path not in synced]
+    files = [path for partition in rising.values() for path in _unflushed(partition) if path not in synced]
     directories = [partition.directory for partition in rising.values()]
-    if threads > 1 and len(files) > _FEW:
-        run_all(fs.sync_file, files, threads, "sync")
+    with shared_volume(fs, plan.log_dir, len(files) + len(directories) if threads > 1 else 0) as volume:
+        if volume is not None:
+            volume.sync()
+            away = {directory for directory in directories if not is_on(fs, volume, directory)}
+            directories = [directory for directory in directories if directory in away]
+            left = [path for path in files if path.parent in away]
+        else:
+            left = files
+    if threads > 1 and len(left) > _FEW:
+        run_all(fs.sync_file, left, threads, "sync")
         run_all(fs.sync_dir, directories, threads, "sync")
     else:
-        for path in files:
+        for path in left:
             fs.sync_file(path)
         for directory in directories:
             fs.sync_dir(directory)
@@ -141,9 +149,9 @@ def _make_durable(
     return len(files)
 
 
-def _unflushed(partition: RecoveryPlan) -> tuple[str, ...]:
+def _unflushed(partition: RecoveryPlan) -> list[PurePath]:
     assert partition.seen is not None  # an empty plan of a log that can be loaded has it
-    return partition.seen.unflushed
+    return [partition.directory / name for name in partition.seen.unflushed]
 
 
 def _seen(fs: ReadFs, partition: RecoveryPlan) -> Seen:

@@ -266,7 +266,7 @@ def _compare(
     if head[: len(wanted)] != wanted:
         return _difference(path, head, wanted, stat, kinds, width)
     with fs.open_read(path) as file:
-        if not is_zero(file, len(wanted), stat.size):
+        if not is_zero(file, len(wanted), stat.size, skip_holes=True):  # a preallocated index is nearly all hole
             return Finding(kinds.past_end, path, "entries behind the end of the log", position=len(wanted))
     kind = kinds.preallocated if active and stat.size % width == 0 else kinds.padded
     evidence = f"{stat.size - len(wanted)} zero bytes behind the last entry"

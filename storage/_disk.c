@@ -5,6 +5,9 @@
    Called by storage/fs.py and storage/os_files.py alone; Python does the same where this was not built. The system is asked
    without the interpreter's lock; nothing is opened through a symbolic link, and nothing waits on a FIFO. */
 
+#ifdef __linux__
+#define _GNU_SOURCE /* syncfs; Python's header would ask for it as well */
+#endif
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -16,6 +19,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/vfs.h>
+#endif
 
 #include "_glance.h"
 #include "_seek.h"
@@ -439,6 +445,39 @@ module_glance(PyObject *Py_UNUSED(module), PyObject *args)
     return made;
 }
 
+/* ---- a whole file system ---- */
+
+#ifdef __linux__
+/* file_system(descriptor): the number of its kind, as statfs(2) has it. */
+static PyObject *
+module_file_system(PyObject *Py_UNUSED(module), PyObject *descriptor)
+{
+    struct statfs found;
+    const long number = PyLong_AsLong(descriptor);
+    if (number == -1 && PyErr_Occurred())
+        return NULL;
+    if (fstatfs((int)number, &found) < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    return PyLong_FromUnsignedLong((unsigned long)found.f_type & 0xffffffff);
+}
+
+/* sync_file_system(descriptor): syncfs(2), which Python does not have. */
+static PyObject *
+module_sync_file_system(PyObject *Py_UNUSED(module), PyObject *descriptor)
+{
+    const long number = PyLong_AsLong(descriptor);
+    int failed;
+    if (number == -1 && PyErr_Occurred())
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    failed = syncfs((int)number);
+    Py_END_ALLOW_THREADS
+    if (failed)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    Py_RETURN_NONE;
+}
+#endif
+
 static int
 module_exec(PyObject *Py_UNUSED(module))
 {
@@ -453,6 +492,10 @@ static PyMethodDef functions[] = {
     {"seek_offset", (PyCFunction)(void (*)(void))module_seek_offset, METH_FASTCALL, NULL},
     {"seek_time", (PyCFunction)(void (*)(void))module_seek_time, METH_FASTCALL, NULL},
     {"glance", module_glance, METH_VARARGS, NULL},
+#ifdef __linux__
+    {"file_system", module_file_system, METH_O, NULL},
+    {"sync_file_system", module_sync_file_system, METH_O, NULL},
+#endif
     {NULL, NULL, 0, NULL},
 };
 

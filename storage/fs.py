@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol, Self, cast
 from storage.errors import FileVanished, LogDirInUse, ReadFault, printable
 from storage.file_stat import ALL_KINDS, FileKind, FileStat, stat_of
 from storage.os_files import SCANDIR, Fault, OsReadFile, OsWriteFile, kernel, read_fault, refusal, write_fault
+from storage.volume import open_volume
 
 __all__ = ["FileKind", "FileStat", "OsWriteFile", "read_fault", "write_fault"]  # to be had from here as well
 _disk, _LOCK_NAME = kernel, ".lock"
@@ -56,6 +57,15 @@ class WriteFile(_Closing, Protocol):
         """Make data and size durable. Never call it again after it failed: the kernel may have dropped the pages."""
 
 
+class Volume(_Closing, Protocol):
+    """A file system that can be made durable as a whole; `device` is what a `FileStat` says of all that is on it."""
+
+    device: int
+
+    def sync(self) -> None:
+        """Make everything durable that was changed on it until now: content, sizes, times, names."""
+
+
 class ReadFs(Protocol):
     """Looking at a disk."""
 
@@ -75,7 +85,7 @@ class ReadFs(Protocol):
 
 
 class Fs(ReadFs, Protocol):
-    """Changing a disk. Nothing but `sync_file`, `sync_dir` and `WriteFile.sync` makes anything durable."""
+    """Changing a disk. Nothing but `sync_file`, `sync_dir`, `WriteFile.sync` and `Volume.sync` makes things durable."""
 
     def create(self, path: PurePath, like: FileStat | None = None) -> WriteFile:
         """Make a new empty file, with owner and mode of `like` where we may; it must not exist."""
@@ -107,6 +117,9 @@ class Fs(ReadFs, Protocol):
     def sync_file(self, path: PurePath) -> None: ...
 
     def sync_dir(self, directory: PurePath) -> None: ...
+
+    def volume(self, directory: PurePath) -> Volume | None:
+        """Open the file system of `directory`, to sync all of it at once; None where each file has to be synced."""
 
 
 def kernel_of(fs: ReadFs) -> Any:
@@ -298,6 +311,9 @@ class OsFs:
     def sync_dir(self, directory: PurePath) -> None:
         with _raising(write_fault, "syncing the directory", directory), _directory(directory) as descriptor:
             os.fsync(descriptor)
+
+    def volume(self, directory: PurePath) -> Volume | None:
+        return open_volume(directory) if self.kernel() is not None else None
 
 
 class ReadOnlyFs:

@@ -30,7 +30,7 @@ class InheritingFs:
         self.open_append, self.truncate = inner.open_append, inner.truncate
         self.rename, self.link, self.remove = inner.rename, inner.link, inner.remove
         self.remove_dir, self.set_mtime = inner.remove_dir, inner.set_mtime
-        self.sync_file, self.sync_dir = inner.sync_file, inner.sync_dir
+        self.sync_file, self.sync_dir, self.volume = inner.sync_file, inner.sync_dir, inner.volume
 
     def create(self, path: PurePath, like: FileStat | None = None) -> WriteFile:
         return self._inner.create(path, like or self._model_of_file(path))

@@ -29,6 +29,7 @@ _WORTH_MAPPING: Final = 256 << 10
 ROWS: Final = 8192
 _LEAST: Final = 61
 _ZEROES_BYTES: Final = 256 << 10
+_ZEROES: Final = bytes(_ZEROES_BYTES)
 _TOLD_BYTES: Final = 4 << 20
 _SEARCH_BYTES: Final = 4 << 20
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
@@ -332,13 +333,25 @@ def find_sound_batch(file: ReadFile, size: int, start: int, next_offset: int) ->
     return None
 
 
-def is_zero(file: ReadFile, start: int, size: int) -> bool:
-    """Tell whether every byte from `start` to `size` is zero, reading no further than the first that is not."""
-    # Of the kind that compares all at once: memoryviews go byte by byte, fifty times slower.
-    found, zeroes = bytearray(_ZEROES_BYTES), bytes(_ZEROES_BYTES)
-    with memoryview(found) as buffer:
-        for position in range(start, size, _ZEROES_BYTES):
-            file.read_into(position, buffer[: min(_ZEROES_BYTES, size - position)])
-            if found != zeroes:  # of a shorter piece, what lies behind it is still zero
-                return False
+def is_zero(file: ReadFile, start: int, size: int, *, skip_holes: bool = False) -> bool:
+    """Tell whether every byte from `start` to `size` is zero, reading no further than the first that is not.
+
+    With `skip_holes` what the file system says it has not stored is not read. That is for files that can be made anew:
+    there have been file systems that took for a hole what somebody had just written.
+    """
+    stored_from = getattr(file, "stored_from", None) if skip_holes else None
+    found, position, end = bytearray(), start, size
+    while position < size:
+        if stored_from is not None:
+            if (stored := stored_from(position)) is None:
+                break
+            position, end = stored
+        length = max(min(_ZEROES_BYTES, end - position, size - position), 0)
+        # Of the kind that compares all at once: memoryviews go byte by byte, fifty times slower.
+        found = found if len(found) == length else bytearray(length)
+        with memoryview(found) as buffer:
+            file.read_into(position, buffer)
+        if found != _ZEROES[:length]:
+            return False
+        position += length
     return True

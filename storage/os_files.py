@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import PurePath
@@ -108,6 +109,21 @@ class OsReadFile(_OpenFile):
             if os.scandir is not SCANDIR:
                 return None
             return seek_time(self._number, times, offsets, base, end, timestamp, start, kind)
+
+    def stored_from(self, position: int) -> tuple[int, int] | None:
+        """Return where, from `position` on, the file system has stored something, and where that ends.
+
+        Before and behind it there are zeros; None if nothing follows. All is stored where the file system does not say.
+        """
+        with self._turn:
+            try:
+                if os.scandir is SCANDIR:
+                    start = os.lseek(self._number, position, os.SEEK_DATA)
+                    return start, os.lseek(self._number, start, os.SEEK_HOLE)
+            except (OSError, AttributeError) as error:  # not all systems know of holes
+                if getattr(error, "errno", None) == errno.ENXIO:
+                    return None
+        return position, sys.maxsize
 
     def descriptor(self) -> int:
         """Return the number of the open file, which ends with `close`; -1 where it is none of the real disk's."""

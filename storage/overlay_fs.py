@@ -195,6 +195,9 @@ class OverlayFs:
         with self._doing(write_fault, "syncing the directory", directory):
             self._directory(directory)
 
+    def volume(self, directory: PurePath) -> None:
+        """Return None: there is nothing to wait for."""
+
     # ---- inside
 
     def append(self, path: PurePath, file: _File, data: memoryview) -> None:

@@ -74,8 +74,8 @@ class Pool:
         self._count.release()
         if len(self._threads) < self._most:
             thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}")
-            self._threads.append(thread)
             thread.start()
+            self._threads.append(thread)
         return task
 
     def drop(self) -> None:

@@ -29,7 +29,9 @@ from support.faults import DAMAGES, check_end, check_nothing_is_lost, read_tree,
 from support.log_dirs import Files
 from support.recovering import plan, recover
 
+from recovery import together
 from storage.fs import OsFs, OsWriteFile
+from storage.volume import OsVolume
 
 CHANGES = [
     "create",
@@ -43,7 +45,11 @@ CHANGES = [
     "sync_file",
     "sync_dir",
 ]
-EFFECTS = [(OsFs, name) for name in CHANGES] + [(OsWriteFile, name) for name in ("append", "sync")]
+EFFECTS = [
+    *((OsFs, name) for name in CHANGES),
+    *((OsWriteFile, name) for name in ("append", "sync")),
+    (OsVolume, "sync"),
+]
 SECONDS = 120
 WEIGHTS = {"append": 12, "flush": 4, "roll": 3, "compact": 3, "retain": 2, "truncate": 2, "restart": 2}
 """How often a step of the engine is drawn; the others once."""
@@ -249,6 +255,7 @@ class CommandCutter(Cutter):
     """`recover` or `quarantine restore`, by the functions that the commands call."""
 
     command: str = "recover"
+    fewest: int = together._FEWEST
 
     def cycle(self) -> None:
         from cli.main import main  # noqa: PLC0415 (what is cut is imported by whoever cuts it)
@@ -267,6 +274,7 @@ class CommandCutter(Cutter):
         def work(stop: Stop) -> None:
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 1)
+            together._FEWEST = self.fewest  # in the child alone
             status = main(words)
             assert status == 0, status
 
@@ -302,13 +310,24 @@ class CommandCutter(Cutter):
 _WANTED: dict[str, Files] = {}
 
 
+class TogetherCutter(CommandCutter):
+    """`recover` that syncs the whole file system, as it does where there is much to be done."""
+
+    fewest = 1
+
+
 class RestoreCutter(CommandCutter):
     """`quarantine restore`."""
 
     command = "restore"
 
 
-CUTTERS: dict[str, type[Cutter]] = {"engine": EngineCutter, "recover": CommandCutter, "restore": RestoreCutter}
+CUTTERS: dict[str, type[Cutter]] = {
+    "engine": EngineCutter,
+    "recover": CommandCutter,
+    "together": TogetherCutter,
+    "restore": RestoreCutter,
+}
 
 
 def cut_forked(kind: str, what: str, count: int, seed: int, directory: Path) -> Cutter:

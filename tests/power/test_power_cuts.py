@@ -12,6 +12,7 @@ from power.powercut import COMMANDS, cut
 from support.faults import EVERYTHING, need_mounts
 
 from storage.fs import OsWriteFile
+from storage.volume import OsVolume
 
 CUTS = 100 if EVERYTHING else 5
 FORKED = 1000 if EVERYTHING else 20
@@ -50,12 +51,12 @@ def test_a_power_cut_under_code_of_ours_takes_nothing_that_was_flushed(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("work", ["engine", "recover"])
+@pytest.mark.parametrize(("work", "owner"), [("engine", OsWriteFile), ("recover", OsWriteFile), ("together", OsVolume)])
 def test_cuts_find_code_that_does_not_sync_what_it_writes(
-    tmp_path: Path, work: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, work: str, owner: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The proof that they bite: a planted bug is found."""
     need_disks(tmp_path, "ext4")
-    monkeypatch.setattr(OsWriteFile, "sync", lambda *_: None)
+    monkeypatch.setattr(owner, "sync", lambda *_: None)
     with pytest.raises(AssertionError, match="cut"):
         cut_forked("ext4", work, 150, 0, tmp_path)

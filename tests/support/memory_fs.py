@@ -4,7 +4,8 @@ Each file keeps the bytes that are durable and the changes that are not synced y
 are durable and the changes of names that are not. `MemoryFs.crash_states` lists what may remain if it died now.
 
 What is durable when: `WriteFile.sync` and `sync_file` make content, size and modification time of that one file so, but
-not its name; `sync_dir` makes the names in that one directory so, but not the content behind them.
+not its name; `sync_dir` makes the names in that one directory so, but not the content behind them; the `sync` of the
+volume, of which there is one, makes all so.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from support.remains import Change, Directory, File, NameChange, Remainder, ever
 from support.wrapped_fs import Call, FaultFs, TracingFs
 
 from storage.errors import EnvironmentFault
-from storage.fs import FileKind, FileStat, ReadFile, WriteFile, read_fault, write_fault
+from storage.fs import FileKind, FileStat, ReadFile, Volume, WriteFile, read_fault, write_fault
 
 __all__ = ["Call", "Crashed", "Effect", "FaultFs", "MemoryFs", "Remainder", "TracingFs"]
 
@@ -304,6 +305,9 @@ class MemoryFs:
             self._effect(Effect("sync_dir", directory))
             node.sync()
 
+    def volume(self, directory: PurePath) -> Volume | None:
+        return _Volume(self, directory)
+
     # ---- inside
 
     @contextmanager
@@ -342,6 +346,12 @@ class MemoryFs:
             file.change(Change("write", len(file.current), fits, self.clock))
         if len(fits) < len(data):
             raise refuse(errno.ENOSPC)
+
+    def sync_volume(self, path: PurePath) -> None:
+        with self._doing(write_fault, "syncing the file system", path):
+            self._effect(Effect("sync_volume", path))
+            for node in self.nodes.values():
+                node.sync()
 
     def sync_open(self, path: PurePath, file: File) -> None:
         self._effect(Effect("sync", path))
@@ -463,3 +473,22 @@ class _Open:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class _Volume:
+    """The whole of it, opened by way of one of its directories."""
+
+    def __init__(self, fs: MemoryFs, path: PurePath) -> None:
+        self._fs, self._path, self.device = fs, path, fs.stat(path).device
+
+    def sync(self) -> None:
+        self._fs.sync_volume(self._path)
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass

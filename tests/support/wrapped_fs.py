@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from storage.fs import FileStat, Fs, ReadFile, WriteFile, read_fault, write_fault
+from storage.fs import FileStat, Fs, ReadFile, Volume, WriteFile, read_fault, write_fault
 
 T = TypeVar("T")
 READING: Final = ("entries", "stat", "open_read", "free_bytes", "read_into")
@@ -80,6 +80,27 @@ class WrappedFs:
 
     def sync_dir(self, directory: PurePath) -> None:
         self._do(Call("sync_dir", directory), lambda: self.inner.sync_dir(directory))
+
+    def volume(self, directory: PurePath) -> Volume | None:
+        inner = self.inner.volume(directory)
+        return None if inner is None else _WrappedVolume(self, directory, inner)
+
+
+class _WrappedVolume:
+    def __init__(self, fs: WrappedFs, path: PurePath, inner: Volume) -> None:
+        self._fs, self._path, self._inner, self.device = fs, path, inner, inner.device
+
+    def sync(self) -> None:
+        self._fs._do(Call("sync_volume", self._path), self._inner.sync)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 class _WrappedReadFile:

@@ -11,7 +11,7 @@ from tidy.tree import ROOT, sources, tree
 
 LOOKING = {"FileKind", "FileStat", "ReadFile", "ReadFs", "ReadOnlyFs", "read_all", "temporary_name"}
 """What `storage.fs` offers to who only looks."""
-CHANGERS = tuple(f"recovery/{name}.py" for name in ("execute", "hand_over", "quarantine", "room", "tails"))
+CHANGERS = tuple(f"recovery/{name}.py" for name in ("execute", "hand_over", "quarantine", "room", "tails", "together"))
 
 
 def run_by(path: Path) -> Iterator[tuple[str, str]]:
