@@ -29,6 +29,7 @@ PROGRAMS: Final[dict[str, Callable[[int], dict[str, object]]]] = {
     "bench_verify.py": lambda mib: {"mib": max(mib // 4, 8)},
     "bench_shapes.py": lambda mib: {"mib": max(mib // 4, 8), "segments": 4096 if mib >= 1024 else 256},
     "bench_open.py": lambda mib: {"partitions": min(max(mib, 20), 1000)},
+    "bench_many.py": lambda mib: {"partitions": min(max(mib, 20), 500)},
     "bench_audit.py": lambda mib: {"mib": mib, "segments": min(mib * 100, 100_000)},
     "bench_engine.py": lambda mib: {"mib": max(mib // 2, 16)},
     "bench_listener.py": lambda mib: {"mib": max(mib // 4, 8)},

@@ -103,7 +103,8 @@ class ProgressReporter:
         with self._turn:
             self._meter.actions += 1
             self._meter.current = f"{printable(action.path.parent.name)}/{printable(action.path.name)}"
-            self._event("action_started", action=to_plain(action))
+            if self._console.jsonl:  # else to make it plain is most of what this costs
+                self._event("action_started", action=to_plain(action))
             self._tick()
 
     def end(self) -> None:
