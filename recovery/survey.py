@@ -18,6 +18,7 @@ from recovery.findings import Damage, Finding
 from recovery.inventory import resolve, take_inventory
 from recovery.log_dir import LogDirState, plan_log_dir_files, read_log_dir
 from recovery.memory import Job, Memory
+from recovery.nearness import is_near
 from recovery.partition import Points, Survey
 from recovery.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
 from recovery.verify import ROOM, Depth, Room, SegmentReport, fold_index
@@ -213,7 +214,7 @@ class _Scans:
 
     def run(self, surveys: Sequence[Survey]) -> Iterator[tuple[PlannedPartition, Reports]]:
         """Yield the plan of each survey, in order; the scans of the next ones go on meanwhile."""
-        if self._jobs <= 1 or not surveys:
+        if self._jobs <= 1 or not surveys or _are_near(surveys):
             return self._one_by_one(surveys)
         return self._side_by_side(surveys)
 
@@ -275,6 +276,13 @@ class _Scans:
     def _collect(self, survey: Survey, tasks: Mapping[int, Task[SegmentReport]]) -> tuple[PlannedPartition, Reports]:
         reports = {base: task.result() for base, task in sorted(tasks.items())}
         return _plan(survey, reports, self._readers.reader), reports
+
+
+def _are_near(surveys: Sequence[Survey]) -> bool:
+    """Tell whether one thread reads these faster than several."""
+    if surveys[0].options.depth != Depth.QUICK.value or any(survey.points.clean for survey in surveys):
+        return False  # all of each log is read, or next to nothing
+    return is_near(surveys[0].fs, [survey.directory for survey in surveys])
 
 
 def _made(survey: Survey, listing: Task[None]) -> Survey:

@@ -125,6 +125,14 @@ class OsReadFile(_OpenFile):
                     return None
         return position, sys.maxsize
 
+    def is_in_memory(self, position: int) -> bool:
+        """Tell whether the byte at `position` can be had without waiting for a disk; False where that is not told."""
+        with self._turn:
+            try:
+                return os.scandir is SCANDIR and os.preadv(self._number, [bytearray(1)], position, os.RWF_NOWAIT) > 0
+            except (OSError, AttributeError):  # EAGAIN: it would have to be waited for
+                return False
+
     def descriptor(self) -> int:
         """Return the number of the open file, which ends with `close`; -1 where it is none of the real disk's."""
         return self._raw.fileno() if os.scandir is SCANDIR else -1

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 import pytest
 from support.batches import batch_v2
 
+from recovery import nearness
 from recovery.plan import PlanOptions
 from recovery.survey import LIST_ALL, SilentReporter, plan_log_dir
 from storage.fs import FileStat, OsFs
@@ -55,6 +56,12 @@ class Listing(OsFs):
     def entries(self, directory: PurePath) -> dict[str, FileStat]:
         self.listings[directory.name] += 1
         return super().entries(directory)
+
+
+@pytest.fixture(autouse=True)
+def several_threads_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small logs in memory are read by one thread, whatever was asked for; that is for another test."""
+    monkeypatch.setattr(nearness, "MANY", 1 << 30)
 
 
 @pytest.fixture(scope="module")
