@@ -22,30 +22,32 @@ _LITTLE_BYTES: Final = 2 << 20
 """What the kernel reads in the time that Python needs for one partition."""
 
 
-def is_near(fs: ReadFs, directories: Sequence[PurePath]) -> bool:
-    """Tell whether the newest logs of these partitions are small and in memory, as far as a sample tells."""
+def is_near(fs: ReadFs, directories: Sequence[PurePath], *, whole: bool = False) -> bool:
+    """Tell whether the newest logs of these partitions are small and in memory, as far as a sample tells.
+
+    With `whole` all logs of each are about to be read, so it is asked of all of them together.
+    """
     if len(directories) < MANY:
         return False
     step, total = len(directories) // _ASKED, 0
     for directory in directories[::step][:_ASKED]:
-        size = _newest_in_memory(fs, directory)
+        size = _in_memory(fs, directory, whole=whole)
         if size is None:
             return False
         total += size
     return total <= _LITTLE_BYTES * _ASKED
 
 
-def _newest_in_memory(fs: ReadFs, directory: PurePath) -> int | None:
-    """Return the size of the newest log; None if its end is not in memory, or that is not known."""
+def _in_memory(fs: ReadFs, directory: PurePath, *, whole: bool) -> int | None:
+    """Return how much is to be read; None if an end of it is not in memory, or that is not known."""
     try:
-        sizes = {name: stat.size for name, stat in fs.entries(directory).items() if name.endswith(".log")}
-        if not sizes:
-            return 0
-        name = max(sizes)
-        if not sizes[name]:
-            return 0
-        with fs.open_read(directory / name) as file:
-            is_in_memory: Callable[[int], bool] = getattr(file, "is_in_memory", lambda _: False)
-            return sizes[name] if is_in_memory(sizes[name] - 1) else None
+        logs = [(name, stat.size) for name, stat in fs.entries(directory).items() if name.endswith(".log")]
+        read = [(name, size) for name, size in (logs if whole else logs[-1:]) if size]
+        for name, position in [(read[0][0], 0), (read[-1][0], read[-1][1] - 1)] if read else []:
+            with fs.open_read(directory / name) as file:
+                is_in_memory: Callable[[int], bool] = getattr(file, "is_in_memory", lambda _: False)
+                if not is_in_memory(position):
+                    return None
+        return sum(size for _, size in read)
     except EnvironmentFault:
         return None

@@ -280,9 +280,10 @@ class _Scans:
 
 def _are_near(surveys: Sequence[Survey]) -> bool:
     """Tell whether one thread reads these faster than several."""
-    if surveys[0].options.depth != Depth.QUICK.value or any(survey.points.clean for survey in surveys):
-        return False  # all of each log is read, or next to nothing
-    return is_near(surveys[0].fs, [survey.directory for survey in surveys])
+    whole = surveys[0].options.depth != Depth.QUICK.value
+    if any(survey.points.clean for survey in surveys) and not whole:
+        return False  # next to nothing is read, in a single call
+    return is_near(surveys[0].fs, [survey.directory for survey in surveys], whole=whole)
 
 
 def _made(survey: Survey, listing: Task[None]) -> Survey:

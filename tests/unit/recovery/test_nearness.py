@@ -61,6 +61,27 @@ def test_small_logs_in_memory_are_near(
     assert is_near(OsFs(), logs(tmp_path, count, size)) is expected
 
 
+def test_if_all_is_to_be_read_all_counts(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(os, "preadv", in_memory)
+    directories = logs(tmp_path, MANY, 1000)
+    assert not is_near(OsFs(), directories, whole=True)
+    for directory in directories:
+        os.truncate(directory / f"{0:020}.log", 5000)
+    assert is_near(OsFs(), directories, whole=True)
+
+
+def test_the_first_byte_that_is_read_and_the_last_are_asked_for(tmp_path: Path, monkeypatch: Patch) -> None:
+    asked: list[int] = []
+
+    def ask(_descriptor: int, _target: object, position: int, _flags: int) -> int:
+        asked.append(position)
+        return 1
+
+    monkeypatch.setattr(os, "preadv", ask)
+    assert is_near(OsFs(), logs(tmp_path, MANY, 1000))
+    assert set(asked) == {0, 999}
+
+
 def test_where_nobody_knows_they_are_not(tmp_path: Path) -> None:
     directories = logs(tmp_path, MANY, 1000)
     for file in directories[0].iterdir():
@@ -99,10 +120,7 @@ def test_the_plan_does_not_depend_on_it(monkeypatch: Patch, tmp_path: Path) -> N
     monkeypatch.setattr(os, "preadv", in_memory)
     near = plan_log_dir(OsFs(), tmp_path, OPTIONS, jobs=4).plan
     assert pools == []
-    full = OPTIONS._replace(depth="full")
-    assert plan_log_dir(OsFs(), tmp_path, full, jobs=4).plan.partitions
-    assert pools == [4], "all of each log is read"
     monkeypatch.setattr(nearness, "_LITTLE_BYTES", 0)
     assert plan_log_dir(OsFs(), tmp_path, OPTIONS, jobs=4).plan == near
-    assert pools == [4, 4]
+    assert pools == [4]
     assert {partition.partition for partition in near.partitions if partition.actions} == set(partitions)
