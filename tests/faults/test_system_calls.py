@@ -35,6 +35,7 @@ from support.log_dirs import Files
 from support.recovering import plan as plan_here
 
 from storage.errors import LogmendError
+from storage.fs import OsFs
 
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EACCES")
 LOOKS = {
@@ -50,8 +51,11 @@ LOOKS = {
 CHANGES = {
     **dict.fromkeys(("write", "ftruncate", "fsync", "rename", "linkat", "link", "unlink", "mkdir"), ERRORS),
     **dict.fromkeys(("utimensat", "fchown", "fchmod", "close"), ERRORS),
+    "syncfs": ERRORS,
 }
 CALLS = LOOKS | CHANGES
+TOGETHER = ("-c", "import recovery.together as it; it._FEWEST = 1; import cli.main as main; main.run()")
+"""A command that syncs the whole file system for a few files too."""
 
 
 class Fault(NamedTuple):
@@ -73,6 +77,7 @@ class Scene:
     home: Path
     before: Files
     wanted: Files
+    program: tuple[str, ...] = ("-m", "cli.main")
 
     def make(self) -> Path:
         shutil.rmtree(self.home, ignore_errors=True)
@@ -99,7 +104,7 @@ class Scene:
             command += ["-e", f"inject={word}"]
         for path in self.paths():
             command += ["-P", path]
-        command += [sys.executable, "-m", "cli.main", "recover", "-j", "1", str(self.home)]
+        command += [sys.executable, *self.program, "recover", "-j", "1", str(self.home)]
         done = subprocess.run(
             command, env=environment(PYTHONDONTWRITEBYTECODE="1"), capture_output=True, text=True, check=False,
             timeout=60, cwd=ROOT,
@@ -228,3 +233,26 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
         assert len(failed) == 1
         assert calls_of(trace)["fsync"] <= number + 1, "it went on syncing"
         check_nothing_is_lost(scene.home, before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", ["torn", "broken_in_the_middle"], indirect=True)
+def test_a_file_system_that_cannot_be_synced_ends_in_status_5_with_nothing_lost(scene: Scene) -> None:
+    volume = OsFs().volume(scene.home.parent)
+    if volume is None:
+        pytest.skip("no ext4 or xfs here, no kernel, or an old Linux")
+    volume.close()
+    scene.program = TOGETHER
+    scene.make()
+    done, trace = scene.run(traced="syncfs")
+    assert done.returncode == 0, done.stderr
+    count = calls_of(trace)["syncfs"]
+    assert count >= 4
+    for number in range(1, count + 1):
+        fault = Fault("syncfs", number, "EIO", forever=False)
+        assert fault_in(scene, fault, check_told) == ""
+        scene.make()
+        done, trace = scene.run(f"syncfs:error=EIO:when={number}", traced="syncfs")
+        assert (done.returncode, trace.count("(INJECTED)")) == (5, 1)
+        assert re.search(r"^logmend: /.*/data: syncing the file system failed: ", done.stderr, re.MULTILINE)
+        assert calls_of(trace)["syncfs"] == number, "it went on syncing"
