@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -28,9 +29,9 @@ class Kernel:
         return self.kind
 
     def sync_file_system(self, descriptor: int) -> None:
-        os.fstat(descriptor)
         if self.error is not None:
             raise self.error
+        os.fstat(descriptor)
         self.synced += 1
 
 
@@ -116,6 +117,13 @@ def test_nothing_stays_open(kind: int, kernel: Kernel, tmp_path: Path) -> None:
             volume.close()
     assert open_volume(tmp_path / "nowhere") is None
     assert descriptors() == before
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
+def test_a_filter_that_refuses_the_call_leaves_a_sync_of_each_file(number: int, kernel: Kernel, tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    kernel.error = OSError(number, os.strerror(number))
+    assert open_volume(tmp_path) is None
 
 
 def test_without_the_kernel_each_file_is_synced(tmp_path: Path, monkeypatch: Patch) -> None:
