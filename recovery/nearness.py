@@ -18,7 +18,7 @@ from storage.fs import ReadFs
 MANY = 64
 """Partitions, below which the question is not worth its answer."""
 _ASKED: Final = 16
-_LITTLE_BYTES: Final = 2 << 20
+_LITTLE_BYTES: Final = 4 << 20
 """What the kernel reads in the time that Python needs for one partition."""
 
 

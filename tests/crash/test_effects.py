@@ -8,20 +8,24 @@ from __future__ import annotations
 import copy
 from collections import Counter
 
+import pytest
 from crash.engine_steps import HOME, STEPS, Promises, begun, run
+from crash.test_together_crashes import sync_together
 from support.damages import KINDS
 from support.log_dirs import SOUND, TOP, damaged, on_disk, recover
 from support.memory_fs import MemoryFs
 from support.wrapped_fs import READING
 
 from recovery.quarantine import expire, find_kept, restore
-from storage.fs import Fs, ReadFs, WriteFile
+from storage.fs import Fs, ReadFs, Volume, WriteFile
 
-OPENING = {"open_append"}
+OPENING = {"open_append", "volume"}
 """Changes nothing by itself."""
-DEFINED = ({name for name in vars(Fs) if not name.startswith("_")} - set(vars(ReadFs)) - OPENING) | {
-    name for name in vars(WriteFile) if not name.startswith("_") and name != "close"
-}
+DEFINED = (
+    ({name for name in vars(Fs) if not name.startswith("_")} - set(vars(ReadFs)) - OPENING)
+    | {name for name in vars(WriteFile) if not name.startswith("_") and name != "close"}
+    | {f"{name}_volume" for name in vars(Volume) if not name.startswith("_") and name != "close"}
+)
 
 
 def effects_of_recoveries() -> Counter[str]:
@@ -34,6 +38,11 @@ def effects_of_recoveries() -> Counter[str]:
             kept, _ = find_kept(other, [TOP])
             end(other, kept)  # type: ignore[operator]
             counts.update(effect.method for effect in other.history)
+    with pytest.MonkeyPatch.context() as patch:
+        sync_together(patch)
+        fs = on_disk(damaged(KINDS["torn_tail"], files=SOUND))
+        recover(fs)
+        counts.update(effect.method for effect in fs.history)
     return counts
 
 

@@ -29,10 +29,15 @@ Patch = pytest.MonkeyPatch
 FEW_KINDS = ["damage_with_later_segments", "flushed_index_wrong", "swap_half_renamed", "torn_tail"]
 
 
+def sync_together(patch: Patch) -> None:
+    """Have a recovery sync the whole file system for a few files too."""
+    patch.setattr(together, "_FEWEST", 1)
+    patch.setattr("support.recovering.execute", functools.partial(execute, together=True))
+
+
 @pytest.fixture(autouse=True)
 def syncs_together(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(together, "_FEWEST", 1)
-    monkeypatch.setattr("support.recovering.execute", functools.partial(execute, together=True))
+    sync_together(monkeypatch)
 
 
 def test_the_trials_do_sync_the_whole_file_system() -> None:
@@ -103,8 +108,7 @@ def nobody_waits(patch: Patch) -> None:
 
 def who_is_not_the_last_goes_on(patch: Patch) -> None:
     def wait(self: Any) -> None:
-        self._waiting += 1
-        if self._waiting == self._inside:
+        if self._inside == 1:
             self._sync()
 
     patch.setattr(GroupSync, "wait", wait)

@@ -23,7 +23,9 @@ from support.faults import DAMAGES, check_end, recovered, write_tree
 EVERYTHING = os.environ.get("LOGMEND_CRASH_STATES") == "all"
 SEED = int(os.environ.get("LOGMEND_CRASH_SEED", "0"))
 KILLS = (
-    {"engine": 3000, "recover": 2000, "restore": 1000} if EVERYTHING else {"engine": 20, "recover": 12, "restore": 8}
+    {"engine": 3000, "recover": 2000, "together": 2000, "restore": 1000}
+    if EVERYTHING
+    else {"engine": 20, "recover": 12, "together": 8, "restore": 8}
 )
 COMMANDS = 300 if EVERYTHING else 6
 

@@ -48,7 +48,7 @@ def logs(place: Path, count: int, size: int) -> list[Path]:
         (MANY, 1000, in_memory, True),
         (MANY, 0, on_the_disk, True),
         (MANY - 1, 1000, in_memory, False),
-        (MANY, 3 << 20, in_memory, False),
+        (MANY, 5 << 20, in_memory, False),
         (MANY, 1000, on_the_disk, False),
         (MANY, 1000, unheard_of, False),
     ],
