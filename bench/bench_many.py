@@ -22,15 +22,13 @@ import base64
 import os
 import shutil
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from bench_recover import INDEX_BYTES, segment
-from harness import WATCHED, about, head, line, logmend, measure, row, write_json
+from harness import beside_kafka, line, logmend, measure, row
 from interop.kafka_lab import Oracle
 
 BATCH_BYTES: Final = 16384
@@ -118,15 +116,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3, help="counted repetitions")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE as well")
     parser.add_argument("--scratch", metavar="DIR", help="where to make the logs: eight times their size a repetition")
-    asked = parser.parse_args()
-    if not (shutil.which("java") and shutil.which("mvn")):
-        sys.exit("bench_many.py: needs Java and Maven: Kafka itself makes the files that a kill leaves")
-    print(about(asked.repeat, kafka=True))
-    print(head())
-    with tempfile.TemporaryDirectory(dir=asked.scratch) as scratch, Oracle(patience_seconds=600) as oracle:
-        WATCHED.add(oracle.process.pid)
-        rows = run(asked, Path(scratch), oracle)
-        write_json(asked.json, asked.repeat, rows)
+    beside_kafka(parser.parse_args(), run, "Kafka itself makes the files that a kill leaves")
 
 
 if __name__ == "__main__":

@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
 
-from harness import WATCHED, about, head, line, logmend, measure, row, write_json
+from harness import beside_kafka, line, logmend, measure, row
 from interop.kafka_lab import Oracle
 from logs import batches
 
@@ -116,15 +114,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3, help="counted repetitions")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE as well")
     parser.add_argument("--scratch", metavar="DIR", help="where to make the logs")
-    asked = parser.parse_args()
-    if not (shutil.which("java") and shutil.which("mvn")):
-        sys.exit("bench_open.py: needs Java and Maven: a clean directory is what Kafka itself leaves")
-    print(about(asked.repeat, kafka=True))
-    print(head())
-    with tempfile.TemporaryDirectory(dir=asked.scratch) as scratch, Oracle(patience_seconds=600) as oracle:
-        WATCHED.add(oracle.process.pid)
-        rows = run(asked, Path(scratch), oracle)
-        write_json(asked.json, asked.repeat, rows)
+    beside_kafka(parser.parse_args(), run, "a clean directory is what Kafka itself leaves")
 
 
 if __name__ == "__main__":

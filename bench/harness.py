@@ -6,13 +6,16 @@ machine does meets all of them alike.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +25,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or commands that are timed co
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from interop.kafka_lab import KAFKA
+from interop.kafka_lab import KAFKA, Oracle
 
 from storage.scan import crc_name, kernel_name
 
@@ -108,6 +111,19 @@ def about(repeat: int, *, kafka: bool) -> str:
     """Return what a table was measured with."""
     peer = f"Kafka {KAFKA}" if kafka else "no Kafka: Java or Maven is missing"
     return f"{repeat} repetitions, {os.cpu_count()} processors, scanner {kernel_name()}, CRC-32C {crc_name()}, {peer}"
+
+
+def beside_kafka(
+    asked: argparse.Namespace, run: Callable[[argparse.Namespace, Path, Oracle], Sequence[Mapping[str, Any]]], why: str
+) -> None:
+    """Run what cannot do without Kafka's classes, with a place for logs, and write its figures; `why` it cannot."""
+    if not (shutil.which("java") and shutil.which("mvn")):
+        sys.exit(f"{Path(sys.argv[0]).name}: needs Java and Maven: {why}")
+    print(about(asked.repeat, kafka=True))
+    print(head())
+    with tempfile.TemporaryDirectory(dir=asked.scratch) as scratch, Oracle(patience_seconds=600) as oracle:
+        WATCHED.add(oracle.process.pid)
+        write_json(asked.json, asked.repeat, run(asked, Path(scratch), oracle))
 
 
 def write_json(path: str | None, repeat: int, rows: Sequence[Mapping[str, Any]]) -> None:

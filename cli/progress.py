@@ -103,8 +103,7 @@ class ProgressReporter:
         with self._turn:
             self._meter.actions += 1
             self._meter.current = f"{printable(action.path.parent.name)}/{printable(action.path.name)}"
-            if self._console.jsonl:  # else to make it plain is most of what this costs
-                self._event("action_started", action=to_plain(action))
+            self._event("action_started", action=action)
             self._tick()
 
     def end(self) -> None:
@@ -161,7 +160,7 @@ class ProgressReporter:
 
     def _event(self, event: str, **fields: Any) -> None:
         if self._console.jsonl:
-            self._console.event({"event": event, **fields})
+            self._console.event({"event": event, **{name: to_plain(value) for name, value in fields.items()}})
 
 
 def choose_mode(wanted: str, *, is_terminal: bool) -> Mode:

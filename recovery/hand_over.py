@@ -132,11 +132,9 @@ def _make_durable(
     with shared_volume(fs, plan.log_dir, len(files) + len(directories) if threads > 1 else 0) as volume:
         if volume is not None:
             volume.sync()
-            away = {directory for directory in directories if not is_on(fs, volume, directory)}
-            directories = [directory for directory in directories if directory in away]
-            left = [path for path in files if path.parent in away]
-        else:
-            left = files
+        directories = [directory for directory in directories if not is_on(fs, volume, directory)]
+    away = set(directories)
+    left = [path for path in files if path.parent in away]
     if threads > 1 and len(left) > _FEW:
         run_all(fs.sync_file, left, threads, "sync")
         run_all(fs.sync_dir, directories, threads, "sync")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 from pathlib import PurePath
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from storage.fs import FileStat, Fs, ReadFile, Volume, WriteFile, read_fault, write_fault
 
 T = TypeVar("T")
+Opened = TypeVar("Opened", bound=ReadFile | WriteFile | Volume)
 READING: Final = ("entries", "stat", "open_read", "free_bytes", "read_into")
 
 
@@ -86,58 +87,40 @@ class WrappedFs:
         return None if inner is None else _WrappedVolume(self, directory, inner)
 
 
-class _WrappedVolume:
+class _Wrapped(Generic[Opened]):
+    def __init__(self, fs: WrappedFs, path: PurePath, inner: Opened) -> None:
+        self._fs, self._path, self._inner = fs, path, inner
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class _WrappedVolume(_Wrapped[Volume]):
     def __init__(self, fs: WrappedFs, path: PurePath, inner: Volume) -> None:
-        self._fs, self._path, self._inner, self.device = fs, path, inner, inner.device
+        super().__init__(fs, path, inner)
+        self.device = inner.device
 
     def sync(self) -> None:
         self._fs._do(Call("sync_volume", self._path), self._inner.sync)
 
-    def close(self) -> None:
-        self._inner.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
-class _WrappedReadFile:
-    def __init__(self, fs: WrappedFs, path: PurePath, inner: ReadFile) -> None:
-        self._fs, self._path, self._inner = fs, path, inner
-
+class _WrappedReadFile(_Wrapped[ReadFile]):
     def read_into(self, position: int, target: memoryview) -> int:
         return self._fs._do(Call("read_into", self._path, position), lambda: self._inner.read_into(position, target))
 
-    def close(self) -> None:
-        self._inner.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
-class _WrappedWriteFile:
-    def __init__(self, fs: WrappedFs, path: PurePath, inner: WriteFile) -> None:
-        self._fs, self._path, self._inner = fs, path, inner
-
+class _WrappedWriteFile(_Wrapped[WriteFile]):
     def append(self, data: bytes | bytearray | memoryview) -> None:
         self._fs._append(self._path, self._inner, data)
 
     def sync(self) -> None:
         self._fs._do(Call("sync", self._path), self._inner.sync)
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class FaultFs(WrappedFs):
