@@ -15,10 +15,13 @@ import time
 from pathlib import Path
 from typing import Final, Protocol, Self
 
+import pytest
 from confluent_kafka.admin import AdminClient
 from interop.kafka_lab import Cluster, end
+from support.needs import NOT_HERE
 
 AGAINST_KAFKA: Final = os.environ.get("LOGMEND_CLIENTS_TARGET") == "kafka"
+OF_OURS: Final = pytest.mark.skipif(AGAINST_KAFKA, reason=f"{NOT_HERE}it is not asked of a broker")
 SETTINGS: Final = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",

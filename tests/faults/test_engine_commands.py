@@ -22,7 +22,8 @@ from pathlib import Path
 import pytest
 from faults.test_system_calls import CALLS, Fault, calls_of
 from support.command import ROOT, environment, logmend
-from support.faults import EVERYTHING, need, sample
+from support.faults import EVERYTHING, sample
+from support.needs import need
 
 from storage.names import FileRole, segment_file_name
 from storage.units import Offset
@@ -113,7 +114,7 @@ class Bench:
 
 @pytest.fixture(params=sorted(COMMANDS))
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
-    need("strace", root=False)
+    need("strace")
     return begun(tmp_path, request.param)
 
 

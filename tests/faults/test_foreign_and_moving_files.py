@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from support.command import environment, logmend, start
-from support.faults import DAMAGES, check_end, check_nothing_is_lost, need, read_tree, recovered, write_tree
+from support.faults import DAMAGES, check_end, check_nothing_is_lost, read_tree, recovered, write_tree
 from support.log_dirs import place
+from support.needs import need, need_root
 from support.recovering import tree
 
 SOMEBODY = 12345
@@ -21,7 +22,7 @@ SOMEBODY = 12345
 
 def without_rights(*words: object) -> subprocess.CompletedProcess[str]:
     """Run `logmend` as root without any capability: a user like others, who can yet read the interpreter."""
-    need("setpriv")
+    need("setpriv", root=True)
     drop = ["setpriv", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
     return subprocess.run(
         [*drop, sys.executable, "-m", "cli.main", *map(str, words)], env=environment(), capture_output=True, text=True,
@@ -86,7 +87,7 @@ def test_a_log_of_somebody_else_that_has_to_be_cut_is_status_5_and_stays_whole(t
 
 
 def test_what_is_written_anew_belongs_to_whom_the_old_file_belonged(tmp_path: Path) -> None:
-    need()
+    need_root()
     home = write_tree(tmp_path / "data", DAMAGES["broken_in_the_middle"])
     give_away(home, file_mode=0o640, mode=0o750)
     assert logmend("recover", home).returncode == 0

@@ -21,17 +21,9 @@ from typing import NamedTuple
 
 import pytest
 from support.command import ROOT, environment
-from support.faults import (
-    DAMAGES,
-    EVERYTHING,
-    check_end,
-    check_nothing_is_lost,
-    check_recovered,
-    need,
-    recovered,
-    write_tree,
-)
+from support.faults import DAMAGES, EVERYTHING, check_end, check_nothing_is_lost, check_recovered, recovered, write_tree
 from support.log_dirs import Files
+from support.needs import impossible, need
 from support.recovering import plan as plan_here
 
 from storage.errors import LogmendError
@@ -127,7 +119,7 @@ POINTS_STAY = "make room: the recovery points stay as they were"
 
 @pytest.fixture(params=sorted(DAMAGES))
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
-    need("strace", root=False)
+    need("strace")
     before = DAMAGES[request.param]
     return Scene(tmp_path / "data", before, recovered(before, tmp_path / "undisturbed"))
 
@@ -222,7 +214,7 @@ def test_a_kill_before_any_call_loses_nothing_and_the_next_run_repairs(scene: Sc
 
 
 def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
-    need("strace", root=False)
+    need("strace")
     before = DAMAGES["torn"]
     scene = Scene(tmp_path / "data", before, recovered(before, tmp_path / "undisturbed"))
     for number in (1, 3):
@@ -240,7 +232,7 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
 def test_a_file_system_that_cannot_be_synced_ends_in_status_5_with_nothing_lost(scene: Scene) -> None:
     volume = OsFs().volume(scene.home.parent)
     if volume is None:
-        pytest.skip("no ext4 or xfs here, no kernel, or an old Linux")
+        impossible("no ext4 or xfs, or a Linux that is too old")
     volume.close()
     scene.program = TOGETHER
     scene.make()

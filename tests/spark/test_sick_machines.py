@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from power.disk import missing, mounted
+from power.disk import mounted, need_disk
 from support.auditing import NOW_MS, audit
 from support.command import environment
-from support.faults import need
 from support.fleets import copy_fleet, sources
+from support.needs import need
 
 from audit.options import AuditOptions
 from audit.schema import FindingRow, SegmentRow, VerdictRow
@@ -46,10 +46,8 @@ def rows(out: Path, audit_id: str, table: str) -> list[str]:
 
 
 def test_a_dead_disk_and_a_forbidden_directory_are_named_and_the_rest_is_audited(tmp_path: Path) -> None:
-    need("setpriv")
-    if reason := missing("ext4"):
-        assert not (os.environ.get("CI") and os.geteuid() == 0 and "installed" in reason), reason
-        pytest.skip(reason)
+    need("setpriv", root=True)
+    need_disk("ext4", tmp_path)
     copy_fleet(tmp_path)
     places = dict(brokers(tmp_path))
     for path in [places["1"], *places["1"].rglob("*")]:

@@ -1,7 +1,6 @@
 """A standalone cluster of Spark, a master and two workers, that is given the job by `spark-submit`.
 
-Takes a minute on a quiet machine, so it is asked for by LOGMEND_SPARK_CLUSTER=1. One run sends the zip to a Python that
-has no logmend, one uses the logmend that is installed there, with its scanner in C.
+One run sends the zip to a Python that has no logmend, one uses the logmend that is installed there, with its kernel.
 """
 
 from __future__ import annotations
@@ -22,10 +21,7 @@ from support.batches import batch_v2
 
 from audit.tables import Tables
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not os.environ.get("LOGMEND_SPARK_CLUSTER"), reason="LOGMEND_SPARK_CLUSTER=1 asks for it"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.needs("java")]
 ROOT = Path(__file__).resolve().parents[2]
 SUBMIT = ROOT / "deploy" / "spark" / "standalone" / "submit.sh"
 LOCAL = "--conf spark.driver.host=127.0.0.1 --conf spark.driver.bindAddress=127.0.0.1 --conf spark.ui.enabled=false"
