@@ -21,7 +21,8 @@ from pathlib import Path
 
 import pytest
 from faults.test_system_calls import CALLS, Fault, calls_of
-from support.command import ROOT, environment, logmend
+from support.calling import call
+from support.command import ROOT, environment
 from support.faults import EVERYTHING, sample
 from support.needs import need
 
@@ -90,9 +91,9 @@ class Bench:
 
     def found(self) -> list[str] | None:
         """Return the values in the topic after an undisturbed recovery; None if there is no such topic."""
-        recovered = logmend("recover", self.home)
+        recovered = call("recover", self.home)
         assert recovered.returncode == 0, recovered.stdout + recovered.stderr
-        read = run(COMMANDS["read"], self.home)
+        read = call(*COMMANDS["read"], "--log-dir", self.home)
         if read.returncode == 2 and self.command == "delete":
             return None
         assert read.returncode == 0, read.stderr
@@ -107,7 +108,7 @@ class Bench:
         assert found is not None
         assert found == (FIRST + MORE)[: len(found)]
         assert len(found) >= len(FIRST) + (len(MORE) if self.command == "append" and done.returncode == 0 else 0)
-        again = run(COMMANDS["append"], self.home, lines(["last"]))
+        again = call(*COMMANDS["append"], "--log-dir", self.home, stdin=lines(["last"]))
         assert again.returncode == 0, again.stderr
         assert self.found() == [*found, "last"]
 
@@ -125,7 +126,7 @@ def begun(tmp_path: Path, command: str, settings: tuple[str, ...] = SETTINGS) ->
         (["topics", "create", "--topic", "orders", "--partitions", "1", *config], ""),
         (COMMANDS["append"], lines(FIRST)),
     ):
-        done = run(words, model, text)
+        done = call(*words, "--log-dir", model, stdin=text)
         assert done.returncode == 0, done.stderr
     return Bench(tmp_path / "data", model, command)
 
