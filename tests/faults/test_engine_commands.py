@@ -26,8 +26,8 @@ from support.command import ROOT, environment
 from support.faults import EVERYTHING, sample
 from support.needs import need
 
-from storage.names import FileRole, segment_file_name
-from storage.units import Offset
+from storage.base.names import FileRole, segment_file_name
+from storage.base.units import Offset
 
 FIRST = [f"first {number}" for number in range(4)]
 MORE = [f"more {number}" for number in range(6)]

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from support.batches import batch_v2
 
-from audit.tables import Tables
+from audit.tables.tables import Tables
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.needs("java")]
 ROOT = Path(__file__).resolve().parents[2]

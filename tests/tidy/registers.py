@@ -9,8 +9,8 @@ from typing import Final
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from daemon.event_names import EVENTS
-from daemon.metrics import METRICS
+from daemon.events.names import EVENTS
+from daemon.http.metrics import METRICS
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 PAGES: Final = {"events.md": "| event |", "metrics.md": "| metric |"}
