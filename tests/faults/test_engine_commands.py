@@ -25,6 +25,7 @@ from support.calling import call
 from support.command import ROOT, environment
 from support.faults import EVERYTHING, sample
 from support.needs import need
+from support.tiers import deep
 
 from storage.base.names import FileRole, segment_file_name
 from storage.base.units import Offset
@@ -172,7 +173,7 @@ def wrong_with(bench: Bench, fault: Fault) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200 if EVERYTHING else 300)
-@pytest.mark.parametrize("forever", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("forever", [pytest.param(False, id="once"), deep(True, id="from then on")])
 def test_a_call_that_fails_costs_nothing_that_was_acknowledged(bench: Bench, forever: bool) -> None:
     tried = faults_of(bench, CALLS, forever=forever)
     assert [why for fault in tried if (why := wrong_with(bench, fault))] == []

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from support.faults import DAMAGES, check_end, check_nothing_is_lost, read_tree,
 from support.log_dirs import place
 from support.needs import need, need_root
 from support.recovering import tree
+from support.waiting import until
 
 SOMEBODY = 12345
 
@@ -179,10 +179,7 @@ def test_a_process_that_is_stopped_and_goes_on_hours_later_holds_its_lock_and_fi
     env = environment()
     process = start("recover", "-j", "1", home, env={**env, "PYTHONPATH": f"{tmp_path}:{env['PYTHONPATH']}"})
     try:
-        deadline = time.monotonic() + 30
-        while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
         assert logmend("recover", home).returncode == 6
     finally:
         process.send_signal(signal.SIGCONT)

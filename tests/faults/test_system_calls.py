@@ -25,6 +25,7 @@ from support.faults import DAMAGES, EVERYTHING, check_end, check_nothing_is_lost
 from support.log_dirs import Files
 from support.needs import impossible, need
 from support.recovering import plan as plan_here
+from support.tiers import deep
 
 from storage.base.errors import LogmendError
 from storage.disk.fs import OsFs
@@ -189,7 +190,7 @@ def check_killed(done: subprocess.CompletedProcess[str], fault: Fault) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200 if EVERYTHING else 300)
-@pytest.mark.parametrize("forever", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("forever", [pytest.param(False, id="once"), deep(True, id="from then on")])
 def test_a_call_that_fails_ends_in_status_5_with_nothing_lost_and_the_next_run_repairs(
     scene: Scene, forever: bool
 ) -> None:
@@ -199,6 +200,7 @@ def test_a_call_that_fails_ends_in_status_5_with_nothing_lost_and_the_next_run_r
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200 if EVERYTHING else 300)
+@pytest.mark.deep
 @pytest.mark.parametrize("scene", ["torn"], indirect=True)
 def test_an_interrupted_call_is_made_again_or_reported(scene: Scene) -> None:
     interruptible = dict.fromkeys(("openat", "read", "write", "fsync", "ftruncate", "fcntl"), ("EINTR",))

@@ -9,6 +9,7 @@ from power.disk import KINDS, need_disk
 from power.forked import CUTTERS, cut_forked
 from power.powercut import COMMANDS, cut
 from support.faults import EVERYTHING
+from support.tiers import spread
 
 from storage.disk.fs import OsWriteFile
 from storage.disk.volume import OsVolume
@@ -18,6 +19,7 @@ FORKED = 1000 if EVERYTHING else 20
 
 
 @pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(3600 if EVERYTHING else 300)
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -32,7 +34,7 @@ def test_a_power_cut_loses_nothing_and_the_next_run_ends_as_an_undisturbed_one(
 @pytest.mark.slow
 @pytest.mark.timeout(3600 if EVERYTHING else 300)
 @pytest.mark.parametrize("work", sorted(CUTTERS))
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", spread(sorted(KINDS), 1))
 def test_a_power_cut_under_code_of_ours_takes_nothing_that_was_flushed(tmp_path: Path, kind: str, work: str) -> None:
     need_disk(kind, tmp_path)
     cutter = cut_forked(kind, work, FORKED, 0, tmp_path)

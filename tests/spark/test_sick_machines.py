@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,13 @@ from support.auditing import NOW_MS, audit
 from support.command import environment
 from support.fleets import copy_fleet, sources
 from support.needs import need
+from support.waiting import until
 
 from audit.tables.options import AuditOptions
 from audit.tables.schema import FindingRow, SegmentRow, VerdictRow
 from audit.tables.tables import Tables
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(600)]
 
 TABLES = {"segments": SegmentRow, "findings": FindingRow, "verdicts": VerdictRow}
 SOMEBODY = 12345
@@ -106,8 +106,5 @@ def test_a_driver_killed_with_all_its_workers_is_gone_on_with_by_the_next_run(tm
 
 def await_one(process: subprocess.Popen[bytes], place: Path, pattern: str) -> None:
     """Return when there is a file like this; the process must not end before."""
-    deadline = time.monotonic() + 300
-    while not any(place.glob(pattern)):
-        assert process.poll() is None, "it ended before it was killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: any(place.glob(pattern)) or process.poll() is not None, 300)
+    assert process.poll() is None, "it ended before it was killed"

@@ -11,13 +11,13 @@ import socket
 import subprocess
 import sys
 import sysconfig
-import time
 import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.batches import batch_v2
+from support.waiting import until
 
 from audit.tables.tables import Tables
 
@@ -31,6 +31,10 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+def ended(started: list[subprocess.Popen[bytes]]) -> bool:
+    return any(process.poll() is not None for process in started)
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +56,8 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words]
             started.append(subprocess.Popen(command, env=environment, stdout=told, stderr=told, start_new_session=True))
         try:
-            until = time.monotonic() + 240
-            while log.read_text().count("Registering worker") < 2:
-                assert time.monotonic() < until, log.read_text()[-2000:]
-                assert all(process.poll() is None for process in started), log.read_text()[-2000:]
-                time.sleep(0.5)
+            until(lambda: ended(started) or log.read_text().count("Registering worker") == 2, 240, say=log.read_text)
+            assert not ended(started), log.read_text()[-2000:]
             yield url
         finally:
             for process in started:

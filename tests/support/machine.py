@@ -12,12 +12,12 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
 from support.needs import impossible, need
+from support.waiting import until
 
 T = TypeVar("T")
 HERE: Final = Path(__file__).resolve().parents[1] / "systemd"
@@ -156,12 +156,8 @@ class Machine:
         return self.run("journalctl", "--no-pager", "-o", "short-monotonic", *words, check=False)
 
     def until(self, look: Callable[[], T], seconds: float = 90) -> T:
-        """Return the first answer of `look` that is true; looks at a thing that gives no other sign."""
-        end = time.monotonic() + seconds
-        while not (found := look()):
-            assert time.monotonic() < end, f"it did not come about\n{self._last_words()}"
-            time.sleep(0.1)
-        return found
+        """Return the first answer of `look` that is true; where none is, fail with the machine's last words."""
+        return until(look, seconds, say=self._last_words)
 
     def _last_words(self) -> str:
         said = self.console.read_text(errors="replace")[-2000:]

@@ -37,6 +37,7 @@ User=kafka
 
 pytestmark = [
     pytest.mark.systemd,
+    pytest.mark.deep,
     pytest.mark.usefixtures("machines"),
     pytest.mark.timeout(300),
 ]

@@ -36,6 +36,7 @@ SuccessExitStatus=143
 
 pytestmark = [
     pytest.mark.systemd,
+    pytest.mark.deep,
     pytest.mark.interop,
     pytest.mark.slow,
     pytest.mark.needs("java", "mvn"),

@@ -17,7 +17,8 @@ import pytest
 from support.batches import batch_v2
 from support.command import ROOT, environment, logmend, make_log_dir, start
 from support.needs import impossible
-from support.service_parts import Listening, until
+from support.service_parts import Listening
+from support.waiting import until
 
 from storage.disk.fs import lock_log_dir
 
