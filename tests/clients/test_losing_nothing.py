@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import subprocess
 import threading
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from clients.running import ClientMissing, made
 from clients.targets import OF_OURS, Listener
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from interop.kafka_lab import free_port
 from support.cutting_proxy import CuttingProxy
 
 pytestmark = [pytest.mark.write, OF_OURS]
@@ -144,11 +144,6 @@ def test_a_listener_that_is_killed_under_load_has_all_that_it_said_it_has(tmp_pa
     for partition in range(4):
         offsets = [offset for number, offset in found if number == partition]
         assert sorted(offsets) == list(range(len(offsets)))
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def test_a_consumer_notices_that_the_tail_it_has_read_was_written_anew(tmp_path: Path) -> None:

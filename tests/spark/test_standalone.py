@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from interop.kafka_lab import free_port
 from support.batches import batch_v2
 from support.waiting import until
 
@@ -25,12 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.needs("java")]
 ROOT = Path(__file__).resolve().parents[2]
 SUBMIT = ROOT / "deploy" / "spark" / "standalone" / "submit.sh"
 LOCAL = "--conf spark.driver.host=127.0.0.1 --conf spark.driver.bindAddress=127.0.0.1 --conf spark.ui.enabled=false"
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def ended(started: list[subprocess.Popen[bytes]]) -> bool:
