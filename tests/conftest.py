@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator
 
 import pytest
-from support.needs import NOT_HERE, need
+from support.needs import fail_in_ci, need
 
 # Read by interop.kafka_lab and clients.running. Benches start Kafka without them.
 os.environ.setdefault("LOGMEND_QUICK_JVM", "1")
@@ -26,22 +26,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if not hasattr(report, "wasxfail"):
-        _fail_in_ci(report)
+        fail_in_ci(report)
     return report
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     report = yield
-    _fail_in_ci(report)
+    fail_in_ci(report)
     return report
-
-
-def _fail_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """With CI set, let a skip fail, lest the gate passes on tests that never ran."""
-    if report.outcome != "skipped" or not os.environ.get("CI"):
-        return
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    reason = reason.removeprefix("Skipped: ")
-    if not reason.startswith(NOT_HERE):
-        report.outcome, report.longrepr = "failed", f"CI is set and this would be skipped: {reason}"

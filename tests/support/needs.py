@@ -27,6 +27,16 @@ def impossible(reason: str) -> NoReturn:
     pytest.skip(NOT_HERE + reason)
 
 
+def fail_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """With CI set, turn a skip into a failure, lest the gate passes on tests that never ran."""
+    if report.outcome != "skipped" or not os.environ.get("CI"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = reason.removeprefix("Skipped: ")
+    if not reason.startswith(NOT_HERE):
+        report.outcome, report.longrepr = "failed", f"CI is set and this would be skipped: {reason}"
+
+
 def need_root() -> None:
     """Skip the test where it is not run by root."""
     if os.geteuid() != 0:
