@@ -13,12 +13,12 @@ from daemon.event_names import EVENTS
 from daemon.metrics import METRICS
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
-PAGES: Final = {"events.md": "| event |", "metrics.md": "| metric |"}
+PAGES: Final = {"reference/events.md": "| event |", "reference/metrics.md": "| metric |"}
 """Each page, and how the header of its table begins."""
 
 
 def event_rows() -> list[str]:
-    """Return the table of docs/events.md, without its header."""
+    """Return the table of docs/reference/events.md, without its header."""
     return [
         f"| `{name}` | {kind.level} | {kind.meaning} | {' '.join(f'`{field}`' for field in kind.fields) or '-'} |"
         for name, kind in sorted(EVENTS.items())
@@ -26,7 +26,7 @@ def event_rows() -> list[str]:
 
 
 def metric_rows() -> list[str]:
-    """Return the table of docs/metrics.md, without its header."""
+    """Return the table of docs/reference/metrics.md, without its header."""
     return [
         f"| `{name}` | {kind.type} | {' '.join(f'`{label}`' for label in kind.labels) or '-'} | {kind.meaning}"
         f"{f' Only with `{kind.option}`.' if kind.option else ''} |"
@@ -36,7 +36,7 @@ def metric_rows() -> list[str]:
 
 def expected(page: str) -> list[str]:
     """Return the rows that a page has to hold."""
-    return event_rows() if page == "events.md" else metric_rows()
+    return event_rows() if page == "reference/events.md" else metric_rows()
 
 
 def written(page: str) -> list[str]:

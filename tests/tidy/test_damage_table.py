@@ -1,4 +1,4 @@
-"""docs/decisions.md and docs/exit-status.md: the same as the code."""
+"""docs/understand/damage-table.md and docs/reference/exit-status.md: the same as the code."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def rows_of(document: str) -> list[list[str]]:
 
 
 def test_the_documented_decisions_are_those_of_the_code_in_the_same_order() -> None:
-    documented = [(cells[0], cells[-1]) for cells in rows_of("decisions.md")]
+    documented = [(cells[0], cells[-1]) for cells in rows_of("understand/damage-table.md")]
     assert documented == [(row.letter, row.decision.value) for row in TABLE]
 
 
 def test_every_exit_status_is_documented() -> None:
-    documented = [int(number) for cells in rows_of("exit-status.md") for number in re.findall(r"\d+", cells[0])]
+    documented = [int(number) for cells in rows_of("reference/exit-status.md") for number in re.findall(r"\d+", cells[0])]
     assert documented == sorted(int(status) for status in ExitStatus)
