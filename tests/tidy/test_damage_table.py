@@ -28,5 +28,7 @@ def test_the_documented_decisions_are_those_of_the_code_in_the_same_order() -> N
 
 
 def test_every_exit_status_is_documented() -> None:
-    documented = [int(number) for cells in rows_of("reference/exit-status.md") for number in re.findall(r"\d+", cells[0])]
+    documented = [
+        int(number) for cells in rows_of("reference/exit-status.md") for number in re.findall(r"\d+", cells[0])
+    ]
     assert documented == sorted(int(status) for status in ExitStatus)
