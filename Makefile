@@ -10,8 +10,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH
 
 DIR ?=
-CODE := storage checkpoint recovery wire daemon server audit cli
-BUILT_FROM := pyproject.toml $(wildcard setup.py storage/*.c storage/*.h)
+CODE := storage checkpoint recovery wire engine daemon server audit cli
+BUILT_FROM := pyproject.toml $(wildcard storage/*/*.c storage/*/*.h)
 PYTEST := python -m pytest -n 2 --timeout 300
 
 N ?= 60
@@ -84,4 +84,4 @@ audit-zip: .venv/installed ## pack dist/logmend-audit.zip, the code that spark-s
 	PYTHON=python scripts/audit-zip.sh
 
 clean: ## remove what make made
-	rm -rf .venv build dist sample *.egg-info storage/*.so
+	rm -rf .venv build dist sample *.egg-info storage/*/*.so

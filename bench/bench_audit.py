@@ -26,15 +26,15 @@ from typing import Any, Final
 from harness import ROOT, about, head, line, measure, row, write_json
 from logs import write_segment
 
-from audit import job
-from audit.batches import list_logs
-from audit.options import AuditOptions, Source
-from audit.progress import SilentProgress
-from audit.session import prepare_environment, session_settings
-from recovery.verify import ScanOptions, SegmentFiles, scan_segment
-from storage.fs import OsFs, ReadOnlyFs
-from storage.log_reader import LogReader
-from storage.units import Offset
+from audit.scan.batches import list_logs
+from audit.spark import job
+from audit.spark.progress import SilentProgress
+from audit.spark.session import prepare_environment, session_settings
+from audit.tables.options import AuditOptions, Source
+from recovery.segment.verify import ScanOptions, SegmentFiles, scan_segment
+from storage.base.units import Offset
+from storage.disk.fs import OsFs, ReadOnlyFs
+from storage.reading.log_reader import LogReader
 
 PROCESSES: Final = 2
 FILES: Final = 8

@@ -25,14 +25,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from interop.kafka_lab import Oracle
 from support.cleaning import compact, write_log
 
-from storage.batch import BatchHeader, encode_batch_v2
-from storage.compaction import Round
-from storage.compression import Codec, compress
-from storage.config import LogConfig
-from storage.dedupe import FASTEST
-from storage.fs import OsFs
-from storage.units import Offset
-from storage.varint import encode_varint
+from storage.base.config import LogConfig
+from storage.base.units import Offset
+from storage.base.varint import encode_varint
+from storage.batch.batch import BatchHeader, encode_batch_v2
+from storage.cleanup.compaction import Round
+from storage.codec.compression import Codec, compress
+from storage.disk.fs import OsFs
+from storage.kernel.dedupe import FASTEST
 
 TS = 1_700_000_000_000
 RECORDS = 100

@@ -10,8 +10,9 @@
   process of its own, and its resident memory is told;
 - `retain`: logs of many segments, of which nine in ten are deleted, files included.
 
-Kafka is 4.3.0, `UnifiedLog` and `Cleaner` in one warm JVM, timed inside of it; ours is `storage.log.Log`, right here.
-Both sides get the same bytes. Times are medians of rounds in turn, the first is not counted, the page cache is warm.
+Kafka is 4.3.0, `UnifiedLog` and `Cleaner` in one warm JVM, timed inside of it; ours is `storage.log.log.Log`, right
+here. Both sides get the same bytes. Times are medians of rounds in turn, the first is not counted, the page cache is
+warm.
 
 Usage: python bench/bench_engine.py [--mib 1024] [--repeat 3] [--only append,read] [--json FILE] [--scratch DIR]
 Needs Java and Maven. `--mib` scales everything: log sizes, keys of compaction, segments of retention.
@@ -37,18 +38,18 @@ from interop.kafka_lab import Oracle
 from logs import payload
 from support.cleaning import compact, write_log
 
-from storage.batch import BatchHeader, encode_batch_v2, parse_header
-from storage.buffers import page_aligned
-from storage.compaction import Round
-from storage.config import LogConfig
-from storage.fs import OsFs
-from storage.log import Log
-from storage.log_types import LogSetup
-from storage.retention import LogEnds, RetentionPolicy, retain
-from storage.rows import BatchRows
-from storage.scan import walk_headers
-from storage.units import Offset
-from storage.varint import encode_varint
+from storage.base.config import LogConfig
+from storage.base.units import Offset
+from storage.base.varint import encode_varint
+from storage.batch.batch import BatchHeader, encode_batch_v2, parse_header
+from storage.cleanup.compaction import Round
+from storage.cleanup.retention import LogEnds, RetentionPolicy, retain
+from storage.disk.buffers import page_aligned
+from storage.disk.fs import OsFs
+from storage.kernel.rows import BatchRows
+from storage.kernel.scan import walk_headers
+from storage.log.log import Log
+from storage.log.log_types import LogSetup
 
 TS: Final = 1_700_000_000_000
 SIZES: Final = (16384, 1024)
@@ -369,7 +370,7 @@ def retain_ours(directory: Path, settings: dict[str, str]) -> float:
     log.set_high_watermark(log.log_end)
     start = time.perf_counter()
     policy = RetentionPolicy.of(log.config)
-    from daemon.partition import retained_segments  # noqa: PLC0415 (the layer above: only this knows how segments look)
+    from engine.logdir.partition import retained_segments  # noqa: PLC0415 (the layer above: only this knows how segments look)
 
     found = retain(retained_segments(log.segments.all), policy, LogEnds(log.log_start, log.log_end, log.log_end), TS)
     log.set_log_start(found.log_start)

@@ -27,10 +27,10 @@ sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests"))
 from support.guarding import POINTS, Told, batches, indexes_of, points
 from support.real_clock import RealClock
 
-from daemon.guard import GuardWorker
-from daemon.ledger import Ledger
-from daemon.verify_options import GuardOptions, ScrubOptions
-from daemon.watch import Watcher
+from daemon.guard.guard import GuardWorker
+from daemon.guard.watch import Watcher
+from daemon.ledger.ledger import Ledger
+from daemon.scrub.verify_options import GuardOptions, ScrubOptions
 
 
 def fill(log_dir: Path, partitions: int, segments: int) -> None:

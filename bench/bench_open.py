@@ -23,8 +23,8 @@ from harness import beside_kafka, line, logmend, measure, row
 from interop.kafka_lab import Oracle
 from logs import batches
 
-from daemon.manager import LogManager
-from storage.fs import OsFs
+from engine.manager.manager import LogManager
+from storage.disk.fs import OsFs
 
 SEGMENTS: Final = 10
 BATCHES: Final = 12

@@ -51,8 +51,8 @@ sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from interop.kafka_lab import KAFKA, Oracle
 
-from storage.buffers import page_aligned
-from storage.scan import crc32c, crc_name, kernel_name
+from storage.disk.buffers import page_aligned
+from storage.kernel.scan import crc32c, crc_name, kernel_name
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SIZES: Final = (16384, 1024, 170)
@@ -72,7 +72,7 @@ SMALL_FILES: Final = {
 }
 PYTHON_KERNEL: Final = """
 import sys
-sys.modules |= dict.fromkeys(("storage._scan", "storage._disk", "storage._dedupe"))
+sys.modules |= dict.fromkeys(("storage.kernel._scan", "storage.disk._disk", "storage.kernel._dedupe"))
 from cli.main import run
 run()
 """

@@ -17,10 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from storage import scan_python
-from storage.fold import SegmentFold
-from storage.rows import BatchRows, Stop
-from storage.scan import Kernel, kernel_name
+from storage.kernel.fold import SegmentFold
+from storage.kernel.python import scan_python
+from storage.kernel.rows import BatchRows, Stop
+from storage.kernel.scan import Kernel, kernel_name
 
 SIZES = (170, 1024, 16384)
 WINDOWS = (256 << 10, 1 << 20, 8 << 20)
@@ -71,9 +71,9 @@ def sum_batches(kernel: Kernel, log: memoryview, size: int) -> None:
 def kernels() -> dict[str, Kernel]:
     if kernel_name() == "python":
         return {"python": scan_python}
-    from storage import scan_native  # noqa: PLC0415 (only where it was built)
+    from storage.kernel import native  # noqa: PLC0415 (only where it was built)
 
-    return {"c": scan_native, "python": scan_python}
+    return {"c": native, "python": scan_python}
 
 
 def measure(name: str, kernel: Kernel, log: memoryview, size: int, rows: BatchRows) -> None:

@@ -27,7 +27,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from interop.kafka_lab import KAFKA, Oracle
 
-from storage.scan import crc_name, kernel_name
+from storage.kernel.scan import crc_name, kernel_name
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 Case = Mapping[str, Callable[[], float]]

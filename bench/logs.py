@@ -12,9 +12,9 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from storage.compression import compress
-from storage.record import Record, encode_record
-from storage.scan import crc32c
+from storage.batch.record import Record, encode_record
+from storage.codec.compression import compress
+from storage.kernel.scan import crc32c
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 TS: Final = 1_700_000_000_000

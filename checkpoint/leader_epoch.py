@@ -11,9 +11,9 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from checkpoint import text
-from storage.errors import CheckpointCorrupt
-from storage.fs import FileStat, Fs, ReadFs, replace_atomically
-from storage.units import Epoch, Offset
+from storage.base.errors import CheckpointCorrupt
+from storage.base.units import Epoch, Offset
+from storage.disk.fs import FileStat, Fs, ReadFs, replace_atomically
 
 FILE_NAME: Final = "leader-epoch-checkpoint"
 LIMIT: Final = 64 << 20

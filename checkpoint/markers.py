@@ -15,10 +15,10 @@ from checkpoint import text
 from checkpoint.properties import decode_properties, encode_value
 from checkpoint.text import decode_text, quoted, split_lines
 from checkpoint.uuids import ZERO, decode_uuid, encode_uuid
-from storage.errors import CheckpointCorrupt, UnsupportedFormat
-from storage.fs import Fs, ReadFs, replace_atomically
-from storage.numerals import parse_int32, parse_int64
-from storage.units import INT32_MAX, INT64_MAX, Epoch, Offset
+from storage.base.errors import CheckpointCorrupt, UnsupportedFormat
+from storage.base.numerals import parse_int32, parse_int64
+from storage.base.units import INT32_MAX, INT64_MAX, Epoch, Offset
+from storage.disk.fs import Fs, ReadFs, replace_atomically
 
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 META_PROPERTIES: Final = "meta.properties"

@@ -10,8 +10,8 @@ from pathlib import PurePath
 from typing import Final
 
 from checkpoint import text
-from storage.fs import FileStat, Fs, ReadFs, replace_atomically
-from storage.units import Offset, TopicPartition
+from storage.base.units import Offset, TopicPartition
+from storage.disk.fs import FileStat, Fs, ReadFs, replace_atomically
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 """Per partition: everything below is flushed."""

@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from checkpoint.text import quoted
-from storage.errors import CheckpointCorrupt
+from storage.base.errors import CheckpointCorrupt
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 _BLANKS: Final = " \t\f"

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from typing import Final, TypeVar
 
-from storage.errors import CheckpointCorrupt, CorruptData, UnsupportedFormat, printable
-from storage.fs import ReadFs, read_all
-from storage.numerals import parse_int32, parse_int64
+from storage.base.errors import CheckpointCorrupt, CorruptData, UnsupportedFormat, printable
+from storage.base.numerals import parse_int32, parse_int64
+from storage.disk.fs import ReadFs, read_all
 
 _VERSION: Final = 0
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from checkpoint.text import quoted
-from storage.errors import CheckpointCorrupt
+from storage.base.errors import CheckpointCorrupt
 
 ZERO: Final = bytes(16)
 METADATA_TOPIC_ID: Final = bytes(15) + b"\1"

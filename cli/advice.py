@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 
-from recovery.report import command
-from storage.errors import (
+from recovery.report.report import command
+from storage.base.errors import (
     DiskFull,
     EnvironmentFault,
     FileVanished,

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from storage.errors import ExitStatus
+from storage.base.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from recovery.report import Style
+    from recovery.report.report import Style
 
 _COLUMNS: Final = 80
 _COLOURS: Final = {

@@ -16,27 +16,30 @@ from typing import Any, Final, NoReturn, Protocol, cast
 
 from cli.console import Console, standard_console, terminal_columns
 from cli.signals import Terminated, handled, nothing
-from storage.errors import ExitStatus, LogmendError, printable
+from storage.base.errors import ExitStatus, LogmendError, printable
 
 COMMANDS: Final = {
-    "verify": ("cli.verify", "read logs and say what is wrong with them; change nothing"),
-    "plan": ("cli.plan", "show what recover would do; change nothing"),
-    "recover": ("cli.recover", "bring log directories into a state that a broker may open"),
-    "apply": ("cli.apply", "do exactly what a plan file says, or refuse"),
-    "quarantine": ("cli.quarantine", "list, show, put back or let go of what was cut and set aside"),
-    "dump": ("cli.dump", "print what is in a file of a log directory"),
-    "run": ("cli.run", "guard the log directories of brokers, run those of your own: the service"),
-    "serve": ("cli.serve", "serve log directories to Kafka clients, or show one read-only that nobody has repaired"),
-    "topics": ("cli.topics", "make, list, describe, alter or delete topics"),
-    "append": ("cli.append", "append records from standard input to a topic"),
-    "read": ("cli.read", "print the records of a topic"),
-    "explain": ("cli.explain", "say why segments stay, what compaction waits for, which transactions are open"),
-    "status": ("cli.status", "show how the service is, what it found and what to do"),
-    "scrub": ("cli.scrub", "have the service read everything now, pause, or go on"),
-    "losses": ("cli.losses", "say which records were cut out of logs, and where they are now"),
-    "manifest": ("cli.manifest", "write down what is in log directories, to hold copies against it"),
-    "audit": ("cli.audit", "verify whole clusters on Spark and compare their replicas; change nothing"),
-    "config": ("cli.config", "show the settings and where each came from"),
+    "verify": ("cli.inspect.verify", "read logs and say what is wrong with them; change nothing"),
+    "plan": ("cli.recover.plan", "show what recover would do; change nothing"),
+    "recover": ("cli.recover.recover", "bring log directories into a state that a broker may open"),
+    "apply": ("cli.recover.apply", "do exactly what a plan file says, or refuse"),
+    "quarantine": ("cli.evidence.quarantine", "list, show, put back or let go of what was cut and set aside"),
+    "dump": ("cli.inspect.dump", "print what is in a file of a log directory"),
+    "run": ("cli.service.run", "guard the log directories of brokers, run those of your own: the service"),
+    "serve": (
+        "cli.service.serve",
+        "serve log directories to Kafka clients, or show one read-only that nobody has repaired",
+    ),
+    "topics": ("cli.engine.topics", "make, list, describe, alter or delete topics"),
+    "append": ("cli.engine.append", "append records from standard input to a topic"),
+    "read": ("cli.engine.read", "print the records of a topic"),
+    "explain": ("cli.engine.explain", "say why segments stay, what compaction waits for, which transactions are open"),
+    "status": ("cli.service.status", "show how the service is, what it found and what to do"),
+    "scrub": ("cli.service.scrub", "have the service read everything now, pause, or go on"),
+    "losses": ("cli.evidence.losses", "say which records were cut out of logs, and where they are now"),
+    "manifest": ("cli.inspect.manifest", "write down what is in log directories, to hold copies against it"),
+    "audit": ("cli.audit.audit", "verify whole clusters on Spark and compare their replicas; change nothing"),
+    "config": ("cli.service.config", "show the settings and where each came from"),
 }
 _FLAGS: Final = ("--version", "--json", "--debug")
 _GARBAGE_THRESHOLD: Final = 500_000
@@ -161,7 +164,7 @@ def _guarded(arguments: argparse.Namespace, console: Console, environment: Mappi
     ended = console.finish()
     if ended is ExitStatus.CLEAN:
         return status
-    from recovery.report import worst  # noqa: PLC0415
+    from recovery.report.report import worst  # noqa: PLC0415
 
     return worst((status, ended))
 

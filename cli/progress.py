@@ -14,10 +14,10 @@ from enum import Enum
 from typing import Any, Final
 
 from cli.console import Console, terminal_columns
-from recovery.meter import Clock, Meter, duration
-from recovery.plan import Action, to_plain
-from recovery.report import short_size
-from storage.errors import printable
+from recovery.plan.plan import Action, to_plain
+from recovery.report.meter import Clock, Meter, duration
+from recovery.report.report import short_size
+from storage.base.errors import printable
 
 _QUIET_SECONDS: Final = 0.5
 _REDRAW_SECONDS: Final = 0.1

@@ -16,7 +16,7 @@ def version() -> str:
 
 def facts() -> dict[str, Any]:
     """Return version, Python, and which scanner and checksum are in use."""
-    from storage.scan import crc_name, kernel_name  # noqa: PLC0415
+    from storage.kernel.scan import crc_name, kernel_name  # noqa: PLC0415
 
     return {
         "schema_version": 1,

@@ -9,7 +9,7 @@ PYTHONPATH=. "${PYTHON:-python3}" - "$target" << 'CODE'
 import sys
 from pathlib import Path
 
-from audit.session import write_zip
+from audit.spark.session import write_zip
 
 print(write_zip(Path(sys.argv[1])))
 CODE

@@ -1,7 +1,7 @@
 """KafkaListener: all that serves clients on one address, put together over an engine.
 
-`start`, `status` and `stop` fulfil `daemon.owned.Listener`. Everything but these three runs in the loop's thread. The
-coordinators begin to read their topics at once; until they are done they answer that they are loading.
+`start`, `status` and `stop` fulfil `daemon.own.owned.Listener`. Everything but these three runs in the loop's thread.
+The coordinators begin to read their topics at once; until they are done they answer that they are loading.
 """
 
 from __future__ import annotations
@@ -13,46 +13,35 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Final
 
-from daemon.identity import FIRST_NODE, read_identity
-from daemon.manager import LogManager
-from daemon.owned import Engine
-from daemon.snapshot import GroupLag, ListenerStatus, RequestStatus
-from server import producer_ids, sasl
-from server.clock import LoopTimers
-from server.dispatch import Dispatcher, Handler, ListenerInfo
-from server.flushing import FlushSettings
+from daemon.own.owned import Engine
+from daemon.status.model import GroupLag, ListenerStatus, RequestStatus
+from engine.manager.manager import LogManager
+from engine.settings.identity import FIRST_NODE, read_identity
+from server.api.clock import LoopTimers
+from server.api.dispatch import Dispatcher, Handler, ListenerInfo
+from server.api.measuring import Latencies
+from server.api.versions import ApiKey
+from server.api.views import Parts
 from server.groups.coordinator import Groups
 from server.groups.settings import CoordinatorSettings
-from server.handlers import (
-    configs,
-    describe,
-    describe_configs,
-    fetch,
-    groups,
-    list_offsets,
-    metadata,
-    offsets,
-    produce,
-    read_only,
-    records,
-    topics,
-    transactions,
-)
-from server.handlers import producer_ids as producer_id_handlers
-from server.handlers.auto_create import creating
-from server.handlers.topics import TopicOptions
-from server.measuring import Latencies
-from server.net import ServerOptions, WireServer
-from server.producer_ids import ProducerIds
-from server.read_only import ReadOnlyStore
-from server.store import Store
+from server.handlers.coordination import groups, offsets, transactions
+from server.handlers.data import fetch, list_offsets, produce, records
+from server.handlers.data import producer_ids as producer_id_handlers
+from server.handlers.topics import configs, describe, describe_configs, metadata, read_only, topics
+from server.handlers.topics.auto_create import creating
+from server.handlers.topics.topics import TopicOptions
+from server.net import sasl
+from server.net.net import ServerOptions, WireServer
+from server.store import producer_ids
+from server.store.flushing import FlushSettings
+from server.store.producer_ids import ProducerIds
+from server.store.read_only import ReadOnlyStore
+from server.store.store import Store
 from server.txn.coordinator import Transactions
 from server.txn.world import STATE_TOPIC, TransactionSettings
-from server.versions import ApiKey
-from server.views import Parts
-from storage.errors import CorruptData, LogmendError, printable
-from storage.fs import Fs, OsFs
-from storage.inheriting_fs import InheritingFs
+from storage.base.errors import CorruptData, LogmendError, printable
+from storage.disk.fs import Fs, OsFs
+from storage.disk.inheriting_fs import InheritingFs
 
 _READS: Final = (describe, describe_configs, fetch, list_offsets, metadata)
 _WRITES: Final = (configs, groups, offsets, produce, producer_id_handlers, records, transactions)
@@ -102,7 +91,7 @@ class KafkaListener:
         self._latencies = Latencies()
         self._lags: tuple[GroupLag, ...] = ()
 
-    # ---- daemon.owned.Listener
+    # ---- daemon.own.owned.Listener
 
     def start(self, engine: Engine) -> None:
         """Listen and serve; raises `ListenFailed`, and what opening the store raises."""

@@ -1,6 +1,6 @@
 """ServiceListener: the listener of a service, which goes on where the listener cannot.
 
-Where the address cannot be had, it says so and tries again. Source of the protocol: `daemon.owned.Listener`.
+Where the address cannot be had, it says so and tries again. Source of the protocol: `daemon.own.owned.Listener`.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from daemon.config import ListenerConfig
-from daemon.config_values import address_parts
-from daemon.owned import Engine
-from daemon.snapshot import Events, ListenerStatus
-from server.flushing import FlushPolicy, FlushSettings
+from daemon.own.owned import Engine
+from daemon.service.config import ListenerConfig
+from daemon.service.config_values import address_parts
+from daemon.status.model import Events, ListenerStatus
 from server.groups.settings import settings_of_broker
-from server.handlers.topics import TopicOptions
-from server.limits import Limits
+from server.handlers.topics.topics import TopicOptions
 from server.listener import KafkaListener, ListenerOptions
-from server.net import ServerOptions
-from server.sasl import SaslLogin, parse_users
+from server.net.limits import Limits
+from server.net.net import ServerOptions
+from server.net.sasl import SaslLogin, parse_users
+from server.net.tls import server_context
+from server.store.flushing import FlushPolicy, FlushSettings
 from server.telling import teller
-from server.tls import server_context
 from server.txn.settings import transactions_of_broker
-from storage.errors import LogmendError
+from storage.base.errors import LogmendError
 
 _RETRY_SECONDS: Final = 5.0
 

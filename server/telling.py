@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from daemon.snapshot import Events
+from daemon.status.model import Events
 
 
 def teller(events: Events) -> Callable[[str, str], None]:

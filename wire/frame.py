@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, cast
 
-from storage.errors import ExitStatus, LogmendError
+from storage.base.errors import ExitStatus, LogmendError
 
 LARGE: Final = 1 << 14
 """Bytes from which on a frame has memory of its own."""

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
-from storage.errors import ExitStatus, LogmendError
+from storage.base.errors import ExitStatus, LogmendError
 
 _NUMBERS: Final = {size: struct.Struct(">" + letter) for size, letter in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))}
 

@@ -13,9 +13,9 @@ from dataclasses import fields
 
 from pyspark.sql import SparkSession
 
-from audit.job import run
-from audit.options import AuditOptions
-from storage.errors import LogmendError
+from audit.spark.job import run
+from audit.tables.options import AuditOptions
+from storage.base.errors import LogmendError
 
 NUMBERS = ("cycle", "task_bytes", "split_bytes", "wave_tasks")
 

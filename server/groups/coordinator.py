@@ -14,8 +14,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from server.clock import Handle, Timers
-from server.errors import ErrorCode
+from server.api.clock import Handle, Timers
+from server.api.errors import ErrorCode
 from server.groups.expiry import expired
 from server.groups.group import Group
 from server.groups.image import Image, read_image, read_on
@@ -25,9 +25,9 @@ from server.groups.records import NO_TOPIC_ID, GroupKey, GroupValue, OffsetKey, 
 from server.groups.settings import CoordinatorSettings
 from server.groups.shard import Change, NotStored, Shard, refused
 from server.groups.world import GroupState, Identity
-from server.store import INTERNAL_TOPICS
-from storage.errors import CorruptData, LogmendError
-from storage.units import TopicPartition
+from server.store.store import INTERNAL_TOPICS
+from storage.base.errors import CorruptData, LogmendError
+from storage.base.units import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from server.clock import Handle
-from server.errors import ErrorCode
+from server.api.clock import Handle
+from server.api.errors import ErrorCode
 from server.groups.member import (
     CONSUMER,
     JoinAnswer,

@@ -12,11 +12,11 @@ from typing import Final
 from server.groups.offsets import Offsets
 from server.groups.records import GroupKey, GroupValue, NewerKey, OffsetKey, Protocol, decode_group, decode_key
 from server.groups.records import decode_offset as decode_value
-from server.loading import load
-from storage.batch import CONTROL_BIT, LOG_OVERHEAD, TRANSACTIONAL_BIT, BatchHeader, parse_header
-from storage.control import ControlType, EndTxnMarker, decode_control
-from storage.readable_log import ReadableLog
-from storage.record import Record, records_of
+from server.store.loading import load
+from storage.batch.batch import CONTROL_BIT, LOG_OVERHEAD, TRANSACTIONAL_BIT, BatchHeader, parse_header
+from storage.batch.control import ControlType, EndTxnMarker, decode_control
+from storage.batch.record import Record, records_of
+from storage.log.readable_log import ReadableLog
 
 _PIECE: Final = 1 << 20
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from server.errors import ErrorCode
+from server.api.errors import ErrorCode
 from server.groups.records import Protocol
 from server.groups.shard import Shard
 from server.groups.world import GroupState

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from server.clock import Handle
-from server.errors import ErrorCode
+from server.api.clock import Handle
+from server.api.errors import ErrorCode
 from server.groups.records import MemberValue
 
 CONSUMER: Final = "consumer"

@@ -13,8 +13,8 @@ import struct
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from storage.errors import BatchCorrupt, UnsupportedFormat
-from storage.varint import encode_uvarint, read_uvarint
+from storage.base.errors import BatchCorrupt, UnsupportedFormat
+from storage.base.varint import encode_uvarint, read_uvarint
 
 NO_TOPIC_ID: Final = bytes(16)
 """What stands for no topic id."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from server.errors import ErrorCode
+from server.api.errors import ErrorCode
 from server.groups.member import CONSUMER, JoinedMember, JoinRequest, Member, subscribed_topics
 from server.groups.records import GroupValue
 

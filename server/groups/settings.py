@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from server.groups.world import GroupSettings
-from storage.errors import ConfigInvalid, printable
-from storage.numerals import parse_int64
-from storage.units import INT32_MAX, INT64_MAX
+from storage.base.errors import ConfigInvalid, printable
+from storage.base.numerals import parse_int64
+from storage.base.units import INT32_MAX, INT64_MAX
 
 _MINUTE_MS: Final = 60_000
 

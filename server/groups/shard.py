@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from daemon.identity import draw_id
-from server.clock import Handle, Timers
-from server.errors import ErrorCode, code_of
+from engine.settings.identity import draw_id
+from server.api.clock import Handle, Timers
+from server.api.errors import ErrorCode, code_of
 from server.groups.group import Group
 from server.groups.image import Image
 from server.groups.records import (
@@ -27,11 +27,11 @@ from server.groups.records import (
     encode_offset,
 )
 from server.groups.settings import CoordinatorSettings
-from storage.batch import TRANSACTIONAL_BIT
-from storage.errors import LogmendError
-from storage.producers import Origin
-from storage.record import Record, encode_batch
-from storage.units import TopicPartition
+from storage.base.errors import LogmendError
+from storage.base.units import TopicPartition
+from storage.batch.batch import TRANSACTIONAL_BIT
+from storage.batch.record import Record, encode_batch
+from storage.producers.producers import Origin
 
 Change: TypeAlias = tuple[Key, OffsetValue | GroupValue | None]
 """A record to write: its key, and its value or None for a tombstone."""

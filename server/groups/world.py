@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
-from server.clock import Timers
-from server.errors import ErrorCode
+from server.api.clock import Timers
+from server.api.errors import ErrorCode
 from server.groups.records import GroupValue
-from storage.units import INT32_MAX
+from storage.base.units import INT32_MAX
 
 Identity: TypeAlias = tuple[str, str | None]
 """Id of a member, empty where it is not known, and its instance id."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from server.errors import ErrorCode
-from storage.errors import LogmendError
-from storage.refusals import AppendTooLarge, RecordTooLarge
+from server.api.errors import ErrorCode
+from storage.base.errors import LogmendError
+from storage.base.refusals import AppendTooLarge, RecordTooLarge
 
 _RETRIED: Final = frozenset(
     (

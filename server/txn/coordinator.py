@@ -15,18 +15,18 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from server.clock import Handle, Timers
-from server.errors import ErrorCode
+from server.api.clock import Handle, Timers
+from server.api.errors import ErrorCode
 from server.txn.codes import coordinator_code, offsets_code
 from server.txn.markers import write_markers
 from server.txn.records import Facts, State, encode_key, encode_value
 from server.txn.shards import Shards
 from server.txn.transaction import Producer, Transaction, Wanted
 from server.txn.world import OFFSETS_TOPIC, Ids, OffsetCommits, StateStore, TransactionSettings
-from storage.errors import LogmendError
-from storage.producers import Origin
-from storage.record import Record, encode_batch
-from storage.units import TopicPartition
+from storage.base.errors import LogmendError
+from storage.base.units import TopicPartition
+from storage.batch.record import Record, encode_batch
+from storage.producers.producers import Origin
 
 T = TypeVar("T")
 

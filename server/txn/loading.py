@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from server.txn.records import Facts, State, decode_key, decode_value, partition_of
-from storage.batch import CONTROL_BIT, parse_header, split_batches
-from storage.errors import BatchCorrupt, UnsupportedFormat
-from storage.record import records_of
+from storage.base.errors import BatchCorrupt, UnsupportedFormat
+from storage.batch.batch import CONTROL_BIT, parse_header, split_batches
+from storage.batch.record import records_of
 
 _NEVER_STORED = frozenset((State.DEAD, State.PREPARE_EPOCH_FENCE))
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from daemon.refusals import UnknownTopic
+from engine.settings.refusals import UnknownTopic
 from server.txn.records import Facts, State
 from server.txn.world import OFFSETS_TOPIC, OffsetCommits, StateStore
-from storage.control import ControlType, EndTxnMarker, encode_control_batch
-from storage.errors import LogmendError
-from storage.producers import Origin
-from storage.refusals import InvalidProducerEpoch
-from storage.units import TopicPartition
+from storage.base.errors import LogmendError
+from storage.base.refusals import InvalidProducerEpoch
+from storage.base.units import TopicPartition
+from storage.batch.control import ControlType, EndTxnMarker, encode_control_batch
+from storage.producers.producers import Origin
 
 
 async def write_markers(

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from storage.errors import BatchCorrupt, UnsupportedFormat
-from storage.units import TopicPartition
-from storage.varint import encode_uvarint, read_uvarint
+from storage.base.errors import BatchCorrupt, UnsupportedFormat
+from storage.base.units import TopicPartition
+from storage.base.varint import encode_uvarint, read_uvarint
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1

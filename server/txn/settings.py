@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from server.txn.world import TransactionSettings
-from storage.errors import ConfigInvalid, printable
-from storage.numerals import parse_int64
-from storage.units import INT32_MAX
+from storage.base.errors import ConfigInvalid, printable
+from storage.base.numerals import parse_int64
+from storage.base.units import INT32_MAX
 
 
 def transactions_of_broker(properties: Mapping[str, str]) -> TransactionSettings:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from server.errors import ErrorCode
+from server.api.errors import ErrorCode
 from server.txn.loading import find_stranger, fold
 from server.txn.records import Facts, partition_of
 from server.txn.transaction import Transaction
 from server.txn.world import STATE_TOPIC, StateStore
-from storage.errors import LogmendError
-from storage.units import Offset, TopicPartition
+from storage.base.errors import LogmendError
+from storage.base.units import Offset, TopicPartition
 
 _LOADING: Final = "its partition is being read"
 

@@ -19,9 +19,9 @@ from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from server.errors import ErrorCode
+from server.api.errors import ErrorCode
 from server.txn.records import NO_EPOCH, NO_PRODUCER_ID, NO_TIME, Facts, State
-from storage.units import TopicPartition
+from storage.base.units import TopicPartition
 
 LAST_EPOCH: Final = 2**15 - 2
 """The last epoch that a producer gets: the one above it is kept for fencing that producer off."""

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
-from server.errors import ErrorCode
-from storage.log_types import Appended
-from storage.producers import Origin
-from storage.readable_log import ReadableLog
-from storage.units import Offset, TopicPartition
+from server.api.errors import ErrorCode
+from storage.base.units import Offset, TopicPartition
+from storage.log.log_types import Appended
+from storage.log.readable_log import ReadableLog
+from storage.producers.producers import Origin
 
 T = TypeVar("T")
 

@@ -33,8 +33,8 @@ from support.service_states import (
     sound,
 )
 
-from daemon.http import HttpServer
-from daemon.snapshot import CellVerdict, RecoveryProgress, ServiceStatus
+from daemon.http.server import HttpServer
+from daemon.status.model import CellVerdict, RecoveryProgress, ServiceStatus
 
 PORT = "127.0.0.1:0"
 

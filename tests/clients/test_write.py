@@ -15,8 +15,8 @@ from clients.left import CODECS, START_MS
 from clients.running import CLIENTS, DELETE_RECORDS, IDEMPOTENT, MAX_TIMESTAMP, ClientError, Drivers, able
 from clients.targets import AGAINST_KAFKA, Target
 
-from storage.rows import BatchRows
-from storage.scan import scan_batches
+from storage.kernel.rows import BatchRows
+from storage.kernel.scan import scan_batches
 
 pytestmark = pytest.mark.write
 

@@ -17,10 +17,10 @@ from typing import Any
 from support.managers import NOW, P0, batch, open_manager, records
 from support.memory_fs import MemoryFs
 
-from daemon.manager import LogManager
-from recovery.plan import PlanOptions
-from storage.fs import Fs
-from storage.units import Offset
+from engine.manager.manager import LogManager
+from recovery.plan.plan import PlanOptions
+from storage.base.units import Offset
+from storage.disk.fs import Fs
 
 HOME = PurePath("/data")
 SETTINGS = {

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from support.memory_fs import Crashed, MemoryFs, Remainder
 
-from storage.fs import Fs
+from storage.disk.fs import Fs
 
 
 @dataclass

@@ -21,7 +21,7 @@ from support.log_dirs import Files, live
 from support.memory_fs import Crashed
 
 from cli.main import main
-from storage.fs import OsFs, OsWriteFile
+from storage.disk.fs import OsFs, OsWriteFile
 
 CHANGES = ("create", "truncate", "rename", "link", "remove", "make_dir", "set_mtime", "sync_file", "sync_dir")
 EFFECTS = [*((OsFs, name) for name in CHANGES), (OsWriteFile, "append"), (OsWriteFile, "sync")]
@@ -182,7 +182,7 @@ def test_an_append_that_dies_before_any_effect_leaves_a_beginning_of_what_was_se
     words = ("append", "--topic", "orders", "--format", "text", "--batch-bytes", "1", "--log-dir")
     sent = [f"value {number}" for number in range(6)]
     # The descriptor of a fake file may be that of a real one, at which nothing ever comes; a file is always ready.
-    monkeypatch.setattr("cli.append.select.select", lambda *asked: asked[:3])
+    monkeypatch.setattr("cli.engine.append.select.select", lambda *asked: asked[:3])
     stop, effects, seen = 0, 1, set()
     while stop <= effects:
         made(fs, before)

@@ -19,12 +19,12 @@ from support.cleaning import compact, records_in, write_log
 from support.log_dirs import TOP, checkpoint, on_disk, plan_of, recover
 from support.memory_fs import Crashed, FaultFs, MemoryFs
 
-from recovery.plan import PlanOptions
-from storage.compaction import Round
-from storage.config import LogConfig
-from storage.errors import WriteFault
-from storage.fs import Fs
-from storage.units import Offset
+from recovery.plan.plan import PlanOptions
+from storage.base.config import LogConfig
+from storage.base.errors import WriteFault
+from storage.base.units import Offset
+from storage.cleanup.compaction import Round
+from storage.disk.fs import Fs
 
 STATES = os.environ.get("LOGMEND_CRASH_STATES", "40")
 SEED = int(os.environ.get("LOGMEND_CRASH_SEED", "0"))

@@ -16,8 +16,8 @@ from support.log_dirs import SOUND, TOP, damaged, on_disk, recover
 from support.memory_fs import MemoryFs
 from support.wrapped_fs import READING
 
-from recovery.quarantine import expire, find_kept, restore
-from storage.fs import Fs, ReadFs, Volume, WriteFile
+from recovery.evidence.quarantine import expire, find_kept, restore
+from storage.disk.fs import Fs, ReadFs, Volume, WriteFile
 
 OPENING = {"open_append", "volume"}
 """Changes nothing by itself."""

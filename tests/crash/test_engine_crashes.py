@@ -19,12 +19,12 @@ from support.memory_fs import FaultFs, MemoryFs
 from support.recovering import options_of, recover
 
 from checkpoint.offsets import RECOVERY_POINTS, encode_offsets, write_offsets
-from storage.batch import parse_header
-from storage.errors import LogmendError
-from storage.fs import Fs
-from storage.log import Log
-from storage.producers import Origin
-from storage.units import Offset, TopicPartition
+from storage.base.errors import LogmendError
+from storage.base.units import Offset, TopicPartition
+from storage.batch.batch import parse_header
+from storage.disk.fs import Fs
+from storage.log.log import Log
+from storage.producers.producers import Origin
 
 STATES = os.environ.get("LOGMEND_CRASH_STATES", "300")
 LIMIT = 1 << 40 if STATES == "all" else int(STATES)

@@ -12,12 +12,12 @@ from crash.engine_steps import begun, run
 from crash.test_sequences import Judge
 from support.wrapped_fs import Unsynced
 
-from daemon.log_dir import LogDir
-from storage.errors import LogmendError
-from storage.fs import Fs
-from storage.log import Log
-from storage.names import FileState
-from storage.segment import LogSegment
+from engine.logdir.log_dir import LogDir
+from storage.base.errors import LogmendError
+from storage.base.names import FileState
+from storage.disk.fs import Fs
+from storage.log.log import Log
+from storage.segment.segment import LogSegment
 
 Patch = pytest.MonkeyPatch
 TOP = PurePath("/data")
@@ -110,7 +110,7 @@ def old_segments_go_before_the_new_one_is_ready(patch: Patch) -> None:
         fs.sync_dir(directory)
         return ()
 
-    patch.setattr("storage.log.swap_in", swap_in)
+    patch.setattr("storage.log.log.swap_in", swap_in)
 
 
 def what_is_compacted_is_not_synced(patch: Patch) -> Callable[[Fs], Any]:
@@ -142,7 +142,7 @@ def the_marker_stays_while_the_log_is_open(patch: Patch) -> None:
 
 
 def a_topic_is_made_without_a_word_in_the_list(patch: Patch) -> None:
-    patch.setattr("daemon.topics.write_catalog", lambda *arguments: None)
+    patch.setattr("engine.manager.topics.write_catalog", lambda *arguments: None)
 
 
 MUTANTS: dict[Callable[[Patch], Any], list[tuple[str, ...]]] = {

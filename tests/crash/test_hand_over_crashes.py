@@ -38,12 +38,12 @@ from support.wrapped_fs import Unsynced
 
 from checkpoint.markers import encode_clean_shutdown
 from checkpoint.offsets import decode_offsets
-from recovery import hand_over as handing
-from recovery.execute import Orders, _Directory, execute
-from recovery.hand_over import HandedOver, hand_over
-from recovery.plan import LogDirPlan, Precondition, SplicePiece, SpliceSegment
-from recovery.survey import SilentReporter
-from storage.fs import FileKind, Fs, replace_atomically
+from recovery.apply import hand_over as handing
+from recovery.apply.execute import Orders, _Directory, execute
+from recovery.apply.hand_over import HandedOver, hand_over
+from recovery.logdir.survey import SilentReporter
+from recovery.plan.plan import LogDirPlan, Precondition, SplicePiece, SpliceSegment
+from storage.disk.fs import FileKind, Fs, replace_atomically
 
 Patch = pytest.MonkeyPatch
 PARTITION = TOP / "orders-0"

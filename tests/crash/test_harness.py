@@ -13,8 +13,8 @@ import pytest
 from crash.harness import Counts, CrashFailure, every_crash
 from support.memory_fs import MemoryFs
 
-from storage.errors import FileVanished
-from storage.fs import Fs, read_all, replace_atomically
+from storage.base.errors import FileVanished
+from storage.disk.fs import Fs, read_all, replace_atomically
 
 TOP = PurePath("/log")
 LOG, KEPT, POINT = TOP / "0.log", TOP / "0.log.kept", TOP / "checkpoint"

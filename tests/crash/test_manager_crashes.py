@@ -16,9 +16,9 @@ from crash.harness import every_crash
 from support.managers import NOW, P0, A, B, append, open_manager, records
 from support.memory_fs import MemoryFs
 
-from daemon.manager import LogManager
-from storage.fs import Fs
-from storage.units import Offset
+from engine.manager.manager import LogManager
+from storage.base.units import Offset
+from storage.disk.fs import Fs
 
 STATES = os.environ.get("LOGMEND_CRASH_STATES", "40")
 LIMIT = 1 << 40 if STATES == "all" else int(STATES)

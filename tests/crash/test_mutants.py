@@ -12,9 +12,9 @@ from crash.test_recovery_crashes import Trial
 from support.damages import KINDS
 from support.log_dirs import POINTS, SOUND, TOP, checkpoint, damaged
 
-from recovery import execute as module
-from recovery.plan import LogDirPlan, ReplaceFile, TruncateTo
-from storage.fs import replace_atomically
+from recovery.apply import execute as module
+from recovery.plan.plan import LogDirPlan, ReplaceFile, TruncateTo
+from storage.disk.fs import replace_atomically
 
 Patch = pytest.MonkeyPatch
 Directory = module._Directory
@@ -114,7 +114,7 @@ def a_checkpoint_leads_the_log(patch: Patch) -> None:
 
 
 def replacements_are_not_synced(patch: Patch) -> None:
-    patch.setattr("recovery.execute.sync_all", lambda files, threads: None)
+    patch.setattr("recovery.apply.execute.sync_all", lambda files, threads: None)
 
 
 def renames_are_not_synced(patch: Patch) -> None:

@@ -20,12 +20,12 @@ from support.log_dirs import OPTIONS, SOUND, TOP, Files, damaged, live, on_disk,
 from support.memory_fs import MemoryFs
 from support.recovered import assert_clean, assert_nothing_is_lost
 
-from recovery import execute as module
-from recovery.execute import Orders
-from recovery.plan import Piece, Rename, SetAside, SplitLog, TruncateTo
-from recovery.survey import SilentReporter, plan_log_dir
-from storage.errors import EnvironmentFault, NoRoom, PlanStale
-from storage.fs import FileStat, Fs, temporary_name
+from recovery.apply import execute as module
+from recovery.apply.execute import Orders
+from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.plan import Piece, Rename, SetAside, SplitLog, TruncateTo
+from storage.base.errors import EnvironmentFault, NoRoom, PlanStale
+from storage.disk.fs import FileStat, Fs, temporary_name
 
 Directory = module._Directory
 TORN = TOP / place(20)

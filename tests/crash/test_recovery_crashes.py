@@ -47,9 +47,9 @@ from support.recovered import (
 )
 
 from checkpoint.offsets import decode_offsets
-from recovery.plan import PlanOptions
-from recovery.quarantine import expire, find_kept, restore
-from storage.fs import FileKind, Fs
+from recovery.evidence.quarantine import expire, find_kept, restore
+from recovery.plan.plan import PlanOptions
+from storage.disk.fs import FileKind, Fs
 
 STATES = os.environ.get("LOGMEND_CRASH_STATES", "24")
 SEED = int(os.environ.get("LOGMEND_CRASH_SEED", "0"))

@@ -21,7 +21,7 @@ from support.log_dirs import MARKER, plan_of, recover
 from support.memory_fs import MemoryFs, Remainder
 from support.recovered import assert_clean, assert_nothing_is_lost, assert_point_within_log, next_time
 
-from daemon.manager import LogManager
+from engine.manager.manager import LogManager
 
 STATES = os.environ.get("LOGMEND_CRASH_STATES", "8")
 SEED = int(os.environ.get("LOGMEND_CRASH_SEED", "0"))

@@ -16,8 +16,8 @@ from support.memory_fs import MemoryFs
 from support.remains import Remainder
 from support.serving import stored
 
-from server.flushing import FlushPolicy
-from storage.units import TopicPartition
+from server.store.flushing import FlushPolicy
+from storage.base.units import TopicPartition
 
 SEEDS = int(os.environ.get("LOGMEND_STORE_CRASH_SEEDS", "3"))
 NAMES = [TopicPartition("orders", 0), TopicPartition("orders", 1)]

@@ -19,11 +19,11 @@ from support.log_dirs import BASES, POINTS, SOUND, checkpoint, damaged, on_disk,
 from support.memory_fs import MemoryFs, TracingFs
 
 from checkpoint.offsets import decode_offsets
-from recovery import hand_over as handing
-from recovery import together
-from recovery.execute import execute
-from storage.fs import Fs
-from storage.group_sync import GroupedFs, GroupSync
+from recovery.apply import hand_over as handing
+from recovery.apply import together
+from recovery.apply.execute import execute
+from storage.disk.fs import Fs
+from storage.disk.group_sync import GroupedFs, GroupSync
 
 Patch = pytest.MonkeyPatch
 FEW_KINDS = ["damage_with_later_segments", "flushed_index_wrong", "swap_half_renamed", "torn_tail"]

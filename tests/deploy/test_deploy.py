@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from support.service_states import STATES
 
-from daemon.event_names import EVENTS
-from daemon.metrics import METRICS, exposition
+from daemon.events.names import EVENTS
+from daemon.http.metrics import METRICS, exposition
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "logmend-alerts.yml"

@@ -24,8 +24,8 @@ from faults.test_system_calls import CALLS, Fault, calls_of
 from support.command import ROOT, environment, logmend
 from support.faults import EVERYTHING, need, sample
 
-from storage.names import FileRole, segment_file_name
-from storage.units import Offset
+from storage.base.names import FileRole, segment_file_name
+from storage.base.units import Offset
 
 FIRST = [f"first {number}" for number in range(4)]
 MORE = [f"more {number}" for number in range(6)]

@@ -98,15 +98,15 @@ def test_what_is_written_anew_belongs_to_whom_the_old_file_belonged(tmp_path: Pa
 
 
 BESIDE = """
-import os, recovery.partition
-run = recovery.partition.Survey.run
+import os, recovery.partition.partition
+run = recovery.partition.partition.Survey.run
 done = []
 def changed(self, job, reader, progress):
     if not done:
         done.append(job)
         {what}
     return run(self, job, reader, progress)
-recovery.partition.Survey.run = changed
+recovery.partition.partition.Survey.run = changed
 """
 Change = Callable[[Path], object]
 CHANGES: dict[str, tuple[str, Change]] = {

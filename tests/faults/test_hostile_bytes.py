@@ -15,10 +15,10 @@ from support.batches import batch_v2, legacy, record
 from support.faults import EVERYTHING
 from support.log_dirs import POINTS, SOUND, TOP, Files, checkpoint, live, on_disk, place, recover
 
-from recovery.findings import Severity
-from recovery.plan import PlanOptions, Quarantine, TruncateTo
-from recovery.survey import plan_log_dir
-from storage.compression import Codec, compress
+from recovery.logdir.survey import plan_log_dir
+from recovery.plan.findings import Severity
+from recovery.plan.plan import PlanOptions, Quarantine, TruncateTo
+from storage.codec.compression import Codec, compress
 
 LOG = "orders-0/00000000000000000000.log"
 OPTIONS = PlanOptions(depth="records", index_interval_bytes=100)

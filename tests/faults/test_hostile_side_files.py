@@ -28,8 +28,8 @@ from support.log_dirs import (
 from support.recovered import assert_nothing_is_lost
 
 from checkpoint.markers import encode_partition_metadata
-from recovery.findings import Severity
-from recovery.plan import PlanOptions
+from recovery.plan.findings import Severity
+from recovery.plan.plan import PlanOptions
 
 FULL = PlanOptions(depth="full", index_interval_bytes=OPTIONS.index_interval_bytes)
 MORE = {

@@ -21,7 +21,7 @@ from support.command import environment
 from support.faults import EVERYTHING, write_tree
 from support.log_dirs import POINTS, checkpoint
 
-from storage.compression import Codec, compress
+from storage.codec.compression import Codec, compress
 
 MOST = 150 << 20
 PARTITIONS = 100_000 if EVERYTHING else 5_000

@@ -13,7 +13,7 @@ from support.command import environment, start
 from support.log_dirs import POINTS, checkpoint, place
 from support.service_parts import until
 
-from storage.record import Record, encode_batch
+from storage.batch.record import Record, encode_batch
 
 CANARY = b"canary-7f3a"
 COMMANDS = [

@@ -21,7 +21,7 @@ from support.command import ROOT, environment, make_log_dir
 from support.faults import DAMAGES, check_nothing_is_lost, need, write_tree
 from support.recovering import tree
 
-from storage.scan import kernel_name
+from storage.kernel.scan import kernel_name
 
 BATCHES = 30_000
 """So many that the log takes more than one read."""
@@ -29,7 +29,9 @@ BATCHES = 30_000
 
 MAPPING = [("plan", "mapped"), ("recover", "mapped")] if kernel_name() == "c" else []
 WAYS = [("verify", "read"), ("plan", "read"), ("recover", "read"), *MAPPING]
-NEVER_MAPPED = "from storage import log_reader; log_reader._WORTH_MAPPING = 1 << 60; from cli.main import run; run()"
+NEVER_MAPPED = (
+    "from storage.reading import log_reader; log_reader._WORTH_MAPPING = 1 << 60; from cli.main import run; run()"
+)
 
 
 def traced(home: Path, command: str, *words: str, way: str = "") -> subprocess.Popen[str]:

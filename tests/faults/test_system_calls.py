@@ -34,8 +34,8 @@ from support.faults import (
 from support.log_dirs import Files
 from support.recovering import plan as plan_here
 
-from storage.errors import LogmendError
-from storage.fs import OsFs
+from storage.base.errors import LogmendError
+from storage.disk.fs import OsFs
 
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EACCES")
 LOOKS = {
@@ -54,7 +54,7 @@ CHANGES = {
     "syncfs": ERRORS,
 }
 CALLS = LOOKS | CHANGES
-TOGETHER = ("-c", "import recovery.together as it; it._FEWEST = 1; import cli.main as main; main.run()")
+TOGETHER = ("-c", "import recovery.apply.together as it; it._FEWEST = 1; import cli.main as main; main.run()")
 """A command that syncs the whole file system for a few files too."""
 
 

@@ -36,26 +36,26 @@ from checkpoint.markers import (
     decode_quorum_state,
 )
 from checkpoint.offsets import decode_offsets
-from cli.dump_files import Wish, dump_file
-from cli.plan_file import decode_plan
-from cli.settings import parse_properties, parse_toml
-from recovery.manifest import Item, Manifest, encode
-from recovery.manifest import decode as decode_manifest
-from recovery.plan import PlanOptions
-from recovery.survey import plan_log_dir
-from server.versions import VERSIONS, serves
-from storage.batch import ensure_sound, split_batches
-from storage.compression import compress, decompress
-from storage.control import decode_control
-from storage.errors import ConfigInvalid, CorruptData, printable
-from storage.indexes import IndexKind, decode_offset_index, decode_time_index, used_length
-from storage.kraft import check_snapshot, decode_metadata_record
-from storage.legacy import decode_messages
-from storage.names import parse_directory_name, parse_file_name, parse_root_file_name
-from storage.producer_state import decode_snapshot, find_snapshot_fault
-from storage.record import records_of
-from storage.txn_index import decode_txn_index
-from storage.units import Offset
+from cli.inspect.dump_files import Wish, dump_file
+from cli.recover.plan_file import decode_plan
+from cli.settings.settings import parse_properties, parse_toml
+from recovery.evidence.manifest import Item, Manifest, encode
+from recovery.evidence.manifest import decode as decode_manifest
+from recovery.logdir.survey import plan_log_dir
+from recovery.plan.plan import PlanOptions
+from server.api.versions import VERSIONS, serves
+from storage.base.errors import ConfigInvalid, CorruptData, printable
+from storage.base.names import parse_directory_name, parse_file_name, parse_root_file_name
+from storage.base.units import Offset
+from storage.batch.batch import ensure_sound, split_batches
+from storage.batch.control import decode_control
+from storage.batch.kraft import check_snapshot, decode_metadata_record
+from storage.batch.legacy import decode_messages
+from storage.batch.record import records_of
+from storage.codec.compression import compress, decompress
+from storage.index.indexes import IndexKind, decode_offset_index, decode_time_index, used_length
+from storage.index.txn_index import decode_txn_index
+from storage.producers.producer_state import decode_snapshot, find_snapshot_fault
 from wire.frame import Budget, FrameInvalid, FrameReader
 from wire.messages import decode as decode_request
 from wire.messages import read_header

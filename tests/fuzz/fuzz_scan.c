@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "../../storage/_mapped.h"
-#include "../../storage/_seek.h"
+#include "../../storage/kernel/_mapped.h"
+#include "../../storage/disk/_seek.h"
 
 static uint64_t state;
 

@@ -4,7 +4,7 @@
      ./look_at DIR... */
 
 #define _GNU_SOURCE
-#include "../../storage/_glance.h"
+#include "../../storage/disk/_glance.h"
 
 int
 main(int count, char **paths)

@@ -13,8 +13,8 @@ from fuzz.bounds import Taken, measured
 from fuzz.fuzz_parsers import PARSERS, fault_of
 
 from checkpoint.properties import decode_properties
-from cli.settings import own_file, parse_toml
-from storage.errors import ConfigInvalid
+from cli.settings.settings import own_file, parse_toml
+from storage.base.errors import ConfigInvalid
 
 SECONDS, MEBIBYTES = 4.0, 150
 

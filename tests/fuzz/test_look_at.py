@@ -12,10 +12,10 @@ from support.faults import EVERYTHING
 from support.sanitizing import sanitized
 from support.shut_down import SEGMENTS, Segment, make_odd, write_shut_down
 
-from storage.fs import OsFs
-from storage.glance import glance
+from storage.disk.fs import OsFs
+from storage.disk.glance import glance
 
-pytest.importorskip("storage._disk", reason="the kernel was not built")
+pytest.importorskip("storage.disk._disk", reason="the kernel was not built")
 DIRECTORIES = 2000 if EVERYTHING else 100
 
 

@@ -15,9 +15,9 @@ from support.batches import batch_v2
 from support.command import logmend
 from support.recovering import tree
 
-from storage.batch import reseal
-from storage.fs import OsFs
-from storage.segment_walk import walk_places
+from storage.batch.batch import reseal
+from storage.disk.fs import OsFs
+from storage.reading.segment_walk import walk_places
 
 SECTOR = 512
 SEED = int(os.environ.get("LOGMEND_HEAL_SEED", "1"))

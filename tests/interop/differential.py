@@ -28,14 +28,14 @@ from support.mutate import mutate
 from support.recovering import kept_by_us, options_of, tree
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS
-from recovery.execute import Orders, execute
-from recovery.log_dir import MARKER, read_log_dir
-from recovery.plan import LogDirPlan, PlanOptions
-from recovery.quarantine import find_kept, restore
-from recovery.survey import SilentReporter, plan_log_dir
-from storage.errors import LogmendError
-from storage.fs import OsFs
-from storage.names import parse_directory_name
+from recovery.apply.execute import Orders, execute
+from recovery.evidence.quarantine import find_kept, restore
+from recovery.logdir.log_dir import MARKER, read_log_dir
+from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.plan import LogDirPlan, PlanOptions
+from storage.base.errors import LogmendError
+from storage.base.names import parse_directory_name
+from storage.disk.fs import OsFs
 
 METADATA: Final = "__cluster_metadata-0"
 INDEX_ROOM: Final = 1 << 16

@@ -10,14 +10,9 @@ from interop.kafka_lab import Oracle
 
 from checkpoint import leader_epoch
 from checkpoint.leader_epoch import EpochStart
-from storage.config import LogConfig
-from storage.errors import BatchCorrupt, LogmendError
-from storage.fs import OsFs
-from storage.log import Log
-from storage.log_read import locate
-from storage.log_types import Appended, Isolation, LogSetup, Truncated
-from storage.producers import Origin
-from storage.refusals import (
+from storage.base.config import LogConfig
+from storage.base.errors import BatchCorrupt, LogmendError
+from storage.base.refusals import (
     AppendTooLarge,
     CoordinatorFenced,
     InvalidProducerEpoch,
@@ -30,8 +25,13 @@ from storage.refusals import (
     RecordTooLarge,
     UnexpectedOffset,
 )
-from storage.segment_walk import walk_places
-from storage.units import Epoch, Offset
+from storage.base.units import Epoch, Offset
+from storage.disk.fs import OsFs
+from storage.log.log import Log
+from storage.log.log_read import locate
+from storage.log.log_types import Appended, Isolation, LogSetup, Truncated
+from storage.producers.producers import Origin
+from storage.reading.segment_walk import walk_places
 
 START_MS: Final = 1_700_000_000_000
 NAME: Final = "orders-0"

@@ -15,12 +15,12 @@ from typing import Any
 from interop.engine_pair import ISOLATIONS, START_MS, Pair
 from interop.kafka_lab import KafkaError, Oracle
 
-from storage.batch import TimestampType, attributes_of
-from storage.control import ControlType, EndTxnMarker, encode_control_batch
-from storage.errors import LogmendError
-from storage.log_read import locate
-from storage.record import Record, encode_batch
-from storage.units import Offset
+from storage.base.errors import LogmendError
+from storage.base.units import Offset
+from storage.batch.batch import TimestampType, attributes_of
+from storage.batch.control import ControlType, EndTxnMarker, encode_control_batch
+from storage.batch.record import Record, encode_batch
+from storage.log.log_read import locate
 
 
 class Script:

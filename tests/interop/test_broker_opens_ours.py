@@ -24,13 +24,13 @@ from support.batches import marker
 from support.command import environment
 from support.managers import records
 
-from daemon.manager import LogManager
-from storage import units
-from storage.compression import Codec
-from storage.fs import OsFs
-from storage.log_types import Appended
-from storage.producers import Origin
-from storage.record import Record, encode_batch
+from engine.manager.manager import LogManager
+from storage.base import units
+from storage.batch.record import Record, encode_batch
+from storage.codec.compression import Codec
+from storage.disk.fs import OsFs
+from storage.log.log_types import Appended
+from storage.producers.producers import Origin
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ import pytest
 from interop.engine_pair import START_MS, Pair
 from interop.kafka_lab import Oracle
 
-from storage.batch import TimestampType, attributes_of
-from storage.record import Record, encode_batch
+from storage.batch.batch import TimestampType, attributes_of
+from storage.batch.record import Record, encode_batch
 
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 LEVELS = {"gzip": ("1", "9"), "lz4": ("1", "9", "17"), "zstd": ("-5", "22")}

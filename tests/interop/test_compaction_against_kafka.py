@@ -16,13 +16,13 @@ from interop.scripted_log import CODECS, NOW, Script
 from support.batches import TRANSACTIONAL, batch_v2, marker, record
 from support.cleaning import compact, write_log
 
-from storage.batch import TimestampType
-from storage.compaction import Round
-from storage.compression import Codec
-from storage.config import LogConfig
-from storage.fs import OsFs
-from storage.legacy import Message, encode_message, encode_wrapper
-from storage.units import Offset
+from storage.base.config import LogConfig
+from storage.base.units import Offset
+from storage.batch.batch import TimestampType
+from storage.batch.legacy import Message, encode_message, encode_wrapper
+from storage.cleanup.compaction import Round
+from storage.codec.compression import Codec
+from storage.disk.fs import OsFs
 
 SCRIPTS = int(os.environ.get("LOGMEND_COMPACTION_SCRIPTS", "40"))
 FIRST_SEED = int(os.environ.get("LOGMEND_COMPACTION_SEED", "1"))

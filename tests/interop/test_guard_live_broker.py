@@ -20,11 +20,11 @@ from interop.kafka_lab import Cluster, run_java
 from support.guarding import POINTS, Told, flip, last_batch_of
 from support.real_clock import RealClock
 
-from daemon.event_names import EVENTS
-from daemon.guard import GuardWorker
-from daemon.ledger import Ledger
-from daemon.verify_options import GuardOptions, ScrubOptions
-from daemon.watch import Watcher
+from daemon.events.names import EVENTS
+from daemon.guard.guard import GuardWorker
+from daemon.guard.watch import Watcher
+from daemon.ledger.ledger import Ledger
+from daemon.scrub.verify_options import GuardOptions, ScrubOptions
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from golden import golden
 from interop.kafka_lab import Oracle
 from support.recovering import kept_by_us, options_of, recover
 
-from recovery.manifest import kept_name
+from recovery.evidence.manifest import kept_name
 
 KEY = "0/data/events-5"
 PLAN_ID = "0123456789ab"

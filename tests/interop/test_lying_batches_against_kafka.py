@@ -16,8 +16,8 @@ from interop.engine_pair import START_MS, Pair
 from interop.kafka_lab import Oracle
 from support.batches import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, batch_v2, record, varint
 
-from storage.compression import compress
-from storage.refusals import InvalidRecord
+from storage.base.refusals import InvalidRecord
+from storage.codec.compression import compress
 
 LIES = int(os.environ.get("LOGMEND_LIES", "150"))
 FIRST = int(os.environ.get("LOGMEND_LIES_SEED", "1"))

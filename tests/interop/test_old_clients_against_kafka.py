@@ -15,8 +15,8 @@ from interop.engine_pair import START_MS, Pair
 from interop.kafka_lab import Oracle
 from support.batches import legacy, reseal
 
-from storage.batch import TimestampType, set_log_append_time
-from storage.legacy import Message, encode_wrapper
+from storage.batch.batch import TimestampType, set_log_append_time
+from storage.batch.legacy import Message, encode_wrapper
 
 APPENDS = int(os.environ.get("LOGMEND_OLD", "60"))
 FIRST = int(os.environ.get("LOGMEND_OLD_SEED", "1"))

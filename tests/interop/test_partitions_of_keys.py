@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from interop.kafka_lab import jars
 
-from storage.murmur2 import murmur2, partition_for_key
+from storage.batch.murmur2 import murmur2, partition_for_key
 
 
 def by_java(keys: list[bytes], partitions: int) -> list[tuple[int, int]]:

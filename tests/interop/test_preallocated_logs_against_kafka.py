@@ -11,9 +11,9 @@ from interop.engine_pair import NAME, START_MS, Pair
 from interop.kafka_lab import Oracle
 from support.recovering import plan, recover
 
-from daemon.manager import LogManager
-from storage.fs import OsFs
-from storage.record import Record, encode_batch
+from engine.manager.manager import LogManager
+from storage.batch.record import Record, encode_batch
+from storage.disk.fs import OsFs
 
 SEGMENT = 100_000
 CONFIG = {"preallocate": "true", "internal.segment.bytes": str(SEGMENT)}

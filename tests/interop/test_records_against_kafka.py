@@ -15,9 +15,9 @@ from golden.golden import NAMES, extract
 from interop.kafka_lab import Oracle
 from support.vectors import SOUND, TS
 
-from storage.batch import BatchHeader, TimestampType, encode_batch_v2, set_log_append_time, split_batches
-from storage.compression import Codec, compress
-from storage.control import (
+from storage.base.errors import CorruptData
+from storage.batch.batch import BatchHeader, TimestampType, encode_batch_v2, set_log_append_time, split_batches
+from storage.batch.control import (
     ControlType,
     EndTxnMarker,
     KRaftVersion,
@@ -25,10 +25,10 @@ from storage.control import (
     SnapshotHeader,
     encode_control_batch,
 )
-from storage.errors import CorruptData
-from storage.legacy import Message, encode_message, encode_wrapper
-from storage.lz4_frame import header_checksum, xxhash32
-from storage.record import Record, encode_batch, encode_record, encode_remaining, records_of
+from storage.batch.legacy import Message, encode_message, encode_wrapper
+from storage.batch.record import Record, encode_batch, encode_record, encode_remaining, records_of
+from storage.codec.compression import Codec, compress
+from storage.codec.lz4_frame import header_checksum, xxhash32
 
 
 def text(data: bytes | None) -> str | None:

@@ -14,9 +14,9 @@ import pytest
 from interop.kafka_lab import Oracle
 from interop.scripted_log import Script
 
-from storage.config import LogConfig
-from storage.retention import LogEnds, RetainedSegment, RetentionPolicy, retain
-from storage.units import Offset
+from storage.base.config import LogConfig
+from storage.base.units import Offset
+from storage.cleanup.retention import LogEnds, RetainedSegment, RetentionPolicy, retain
 
 SCRIPTS = int(os.environ.get("LOGMEND_COMPACTION_SCRIPTS", "40"))
 FIRST_SEED = int(os.environ.get("LOGMEND_COMPACTION_SEED", "1"))

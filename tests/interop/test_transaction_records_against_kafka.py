@@ -12,7 +12,7 @@ from interop.conftest import HERE
 from interop.kafka_lab import jars
 
 from server.txn.records import Facts, State, decode_key, decode_value, encode_key, encode_value, partition_of
-from storage.units import TopicPartition
+from storage.base.units import TopicPartition
 
 COUNT = 3_000
 

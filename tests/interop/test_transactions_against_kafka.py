@@ -25,10 +25,10 @@ from interop.kafka_lab import Cluster, run_java
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-from server.errors import ErrorCode
-from server.versions import ApiKey
-from storage.batch import TRANSACTIONAL_BIT
-from storage.record import Record, encode_batch
+from server.api.errors import ErrorCode
+from server.api.versions import ApiKey
+from storage.batch.batch import TRANSACTIONAL_BIT
+from storage.batch.record import Record, encode_batch
 from wire.building import builder
 
 pytestmark = pytest.mark.slow

@@ -29,9 +29,9 @@ from support.faults import DAMAGES, check_end, check_nothing_is_lost, read_tree,
 from support.log_dirs import Files
 from support.recovering import plan, recover
 
-from recovery import together
-from storage.fs import OsFs, OsWriteFile
-from storage.volume import OsVolume
+from recovery.apply import together
+from storage.disk.fs import OsFs, OsWriteFile
+from storage.disk.volume import OsVolume
 
 CHANGES = [
     "create",
@@ -290,7 +290,7 @@ class CommandCutter(Cutter):
             self.left_to_do += not plan(self.home).is_empty
             check_end(self.home, before, self.wanted(name))
             return
-        from recovery.quarantine import find_kept, restore  # noqa: PLC0415
+        from recovery.evidence.quarantine import find_kept, restore  # noqa: PLC0415
 
         kept, bad = find_kept(OsFs(), [self.home])
         assert bad == []

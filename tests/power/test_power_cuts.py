@@ -11,8 +11,8 @@ from power.forked import CUTTERS, cut_forked
 from power.powercut import COMMANDS, cut
 from support.faults import EVERYTHING, need_mounts
 
-from storage.fs import OsWriteFile
-from storage.volume import OsVolume
+from storage.disk.fs import OsWriteFile
+from storage.disk.volume import OsVolume
 
 CUTS = 100 if EVERYTHING else 5
 FORKED = 1000 if EVERYTHING else 20

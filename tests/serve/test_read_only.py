@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from serve.serving import QUIET, WAIT, consumer, contents, left_by_a_broker, read_all, torn
 from support.command import logmend
 
-from storage.batch import split_batches
-from storage.record import records_of
+from storage.batch.batch import split_batches
+from storage.batch.record import records_of
 
 
 @pytest.fixture(scope="module")

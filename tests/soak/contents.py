@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from storage.batch import attributes_of
-from storage.record import Record, encode_batch
-from storage.units import TopicPartition
+from storage.base.units import TopicPartition
+from storage.batch.batch import attributes_of
+from storage.batch.record import Record, encode_batch
 
 NO_TXN: Final = -1
 _TAG: Final = 8

@@ -14,7 +14,7 @@ from typing import Any, Final
 from soak.contents import NO_TXN, PRODUCERS, RULES, TOPICS, Send, number_of
 from soak.log_files import Found
 
-from storage.record import Record
+from storage.batch.record import Record
 
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 _SETTINGS: Final = {topic.name: topic.settings for topic in TOPICS}

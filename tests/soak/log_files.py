@@ -9,8 +9,8 @@ from pathlib import Path
 
 from soak.contents import is_sound
 
-from storage.batch import BatchHeader, checksum, parse_header, split_batches
-from storage.record import Record, records_of
+from storage.batch.batch import BatchHeader, checksum, parse_header, split_batches
+from storage.batch.record import Record, records_of
 
 _FIRST = struct.Struct(">qi")
 

@@ -12,8 +12,8 @@ from soak.ledger import Ledger
 from soak.log_files import look
 from soak.runner import Report, Soak
 
-from storage.batch import split_batches
-from storage.scan import crc32c
+from storage.batch.batch import split_batches
+from storage.kernel.scan import crc32c
 
 SECONDS = float(os.environ.get("LOGMEND_SOAK", "60"))
 RESIDENT_MIB = 150

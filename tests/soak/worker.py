@@ -34,19 +34,19 @@ from soak.contents import (
     partition_of,
 )
 
-from daemon.manager import LogManager
-from daemon.options import Intervals, ManagerOptions
-from storage.batch import parse_header
-from storage.config import LogConfig
-from storage.control import ControlType, EndTxnMarker, encode_control_batch
-from storage.errors import DiskFull, LogmendError
-from storage.fs import OsFs
-from storage.log import Log
-from storage.log_types import Isolation
-from storage.producers import Origin, Producers
-from storage.record import Record, records_of
-from storage.refusals import OffsetOutOfRange
-from storage.units import Offset, TopicPartition
+from engine.manager.manager import LogManager
+from engine.settings.options import Intervals, ManagerOptions
+from storage.base.config import LogConfig
+from storage.base.errors import DiskFull, LogmendError
+from storage.base.refusals import OffsetOutOfRange
+from storage.base.units import Offset, TopicPartition
+from storage.batch.batch import parse_header
+from storage.batch.control import ControlType, EndTxnMarker, encode_control_batch
+from storage.batch.record import Record, records_of
+from storage.disk.fs import OsFs
+from storage.log.log import Log
+from storage.log.log_types import Isolation
+from storage.producers.producers import Origin, Producers
 
 INTERVALS = Intervals(
     flush_ms=150, recovery_points_ms=400, log_starts_ms=500, high_watermarks_ms=500, retention_ms=300,

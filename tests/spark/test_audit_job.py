@@ -16,13 +16,13 @@ from support.auditing import NOW_MS, audit
 from support.batches import reseal
 from support.fleets import DAMAGED, HEALTHY, copy_fleet, log_of, plant_missing_segment, sources
 
-from audit import job
-from audit.host_scan import scan_host
-from audit.options import AuditOptions, Source
-from audit.schema import BlockRow, FindingRow, SegmentRow, VerdictRow
-from audit.tables import Tables
-from storage.batch import parse_header
-from storage.errors import ExitStatus
+from audit.spark import job
+from audit.spark.host_scan import scan_host
+from audit.tables.options import AuditOptions, Source
+from audit.tables.schema import BlockRow, FindingRow, SegmentRow, VerdictRow
+from audit.tables.tables import Tables
+from storage.base.errors import ExitStatus
+from storage.batch.batch import parse_header
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,9 +15,9 @@ pytest.importorskip("pyspark.sql.datasource")
 
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNotNull, LessThan, Not, StringStartsWith
 
-from audit.batches import SCHEMA, list_logs, read_logs
-from audit.datasource import KafkaLogReader, register
-from storage.fs import OsFs
+from audit.scan.batches import SCHEMA, list_logs, read_logs
+from audit.spark.datasource import KafkaLogReader, register
+from storage.disk.fs import OsFs
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from support.command import environment
 from support.faults import need
 from support.fleets import copy_fleet, sources
 
-from audit.options import AuditOptions
-from audit.schema import FindingRow, SegmentRow, VerdictRow
-from audit.tables import Tables
+from audit.tables.options import AuditOptions
+from audit.tables.schema import FindingRow, SegmentRow, VerdictRow
+from audit.tables.tables import Tables
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -22,10 +22,10 @@ from support.audit_tables import (
 )
 from support.batches import batch_v2
 
-from audit.tables import Tables
-from audit.views import make_views, query, shipped
-from cli.audit_sql import table_text
-from storage.errors import ConfigInvalid
+from audit.spark.views import make_views, query, shipped
+from audit.tables.tables import Tables
+from cli.audit.sql import table_text
+from storage.base.errors import ConfigInvalid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from support.batches import batch_v2
 
-from audit.tables import Tables
+from audit.tables.tables import Tables
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from audit.schema import TABLES, arrow_schema
-from audit.tables import Tables
+from audit.tables.schema import TABLES, arrow_schema
+from audit.tables.tables import Tables
 
 NOW = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
 CHANCES = {"degraded": 0.004, "divergent": 0.0004, "one_good_copy": 0.0006, "unreadable": 0.0002}

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from audit.compare import BlockState
-from audit.detail import DiskFetch, SegmentPlace
-from audit.kinds import UNREADABLES
-from audit.listing import ListedSegment, LogDirRow, ReplicaRow, list_log_dir
-from audit.metadata import AssignedRow
-from audit.options import AuditOptions, Source
-from audit.results import fleets_of, newest_metadata, status_of
-from audit.schema import FindingRow, SegmentRow, VerdictRow
-from audit.steps import ReadMetadata
-from audit.tasks import Row, SegmentTask, Verifier, utc_now
-from audit.verdicts import PartitionState, ReplicaState, judge
-from audit.wire import PackedBlocks
-from storage.errors import ExitStatus
+from audit.judge.compare import BlockState
+from audit.judge.detail import DiskFetch, SegmentPlace
+from audit.judge.verdicts import PartitionState, ReplicaState, judge
+from audit.scan.listing import ListedSegment, LogDirRow, ReplicaRow, list_log_dir
+from audit.scan.metadata import AssignedRow
+from audit.scan.tasks import Row, SegmentTask, Verifier, utc_now
+from audit.spark.results import fleets_of, newest_metadata, status_of
+from audit.spark.steps import ReadMetadata
+from audit.tables.kinds import UNREADABLES
+from audit.tables.options import AuditOptions, Source
+from audit.tables.schema import FindingRow, SegmentRow, VerdictRow
+from audit.tables.wire import PackedBlocks
+from storage.base.errors import ExitStatus
 
 NOW_MS = 1_800_000_000_000
 

@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 
 from support.batches import TS
 
-from storage.batch import BatchHeader, parse_header, split_batches
-from storage.compaction import Cleaned, Compaction, Round, last_records_of
-from storage.config import LogConfig
-from storage.fs import Fs, OsFs, read_all
-from storage.names import FileRole, FileState, parse_file_name, segment_file_name
-from storage.offset_map import OffsetMap
-from storage.producer_state import ProducerEntry, ProducerEvent, ProducerState, decode_snapshot
-from storage.record import Record, records_of
-from storage.rows import BatchRows, Stop
-from storage.scan import scan_batches
-from storage.segment import LogSegment
-from storage.segment_types import BatchEnd, SegmentLimits
-from storage.swapping import swap_in
-from storage.units import Offset
+from storage.base.config import LogConfig
+from storage.base.names import FileRole, FileState, parse_file_name, segment_file_name
+from storage.base.units import Offset
+from storage.batch.batch import BatchHeader, parse_header, split_batches
+from storage.batch.record import Record, records_of
+from storage.cleanup.compaction import Cleaned, Compaction, Round, last_records_of
+from storage.cleanup.offset_map import OffsetMap
+from storage.disk.fs import Fs, OsFs, read_all
+from storage.kernel.rows import BatchRows, Stop
+from storage.kernel.scan import scan_batches
+from storage.producers.producer_state import ProducerEntry, ProducerEvent, ProducerState, decode_snapshot
+from storage.segment.segment import LogSegment
+from storage.segment.segment_types import BatchEnd, SegmentLimits
+from storage.segment.swapping import swap_in
 
 
 def segments_of(fs: Fs, directory: PurePath, config: LogConfig, now_ms: int = 0) -> list[LogSegment]:

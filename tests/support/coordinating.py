@@ -11,21 +11,21 @@ from support.group_world import NOW, RANGE, FakeTimers
 from support.serving import TestEngine, stored
 from support.wire_calls import INFO, answer_of
 
-from server.flushing import FlushPolicy
+from server.api.versions import ApiKey
+from server.api.views import Parts
 from server.groups.coordinator import OFFSETS_TOPIC, Groups
 from server.groups.records import Key, NewerKey, OffsetKey, decode_group, decode_key, decode_offset, partition_of
 from server.groups.settings import CoordinatorSettings
 from server.groups.world import GroupSettings
-from server.handlers import groups as group_handlers
-from server.handlers import offsets as offset_handlers
-from server.store import Store
-from server.versions import ApiKey
-from server.views import Parts
-from storage.batch import CONTROL_BIT, parse_header, split_batches
-from storage.control import ControlType, EndTxnMarker, encode_control_batch
-from storage.producers import Origin
-from storage.record import records_of
-from storage.units import TopicPartition
+from server.handlers.coordination import groups as group_handlers
+from server.handlers.coordination import offsets as offset_handlers
+from server.store.flushing import FlushPolicy
+from server.store.store import Store
+from storage.base.units import TopicPartition
+from storage.batch.batch import CONTROL_BIT, parse_header, split_batches
+from storage.batch.control import ControlType, EndTxnMarker, encode_control_batch
+from storage.batch.record import records_of
+from storage.producers.producers import Origin
 
 QUICK = CoordinatorSettings(GroupSettings(initial_rebalance_delay_ms=0, min_session_timeout_ms=1_000))
 WAIT_SECONDS = 60

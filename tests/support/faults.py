@@ -16,9 +16,9 @@ from support.batches import batch_v2
 from support.log_dirs import POINTS, Files, checkpoint, damaged, live, ours, place, segment
 from support.recovering import LOCK, recover_and_hand_over
 
-from recovery.plan import PlanOptions
-from recovery.survey import plan_log_dir
-from storage.fs import OsFs
+from recovery.logdir.survey import plan_log_dir
+from recovery.plan.plan import PlanOptions
+from storage.disk.fs import OsFs
 
 EVERYTHING = os.environ.get("LOGMEND_FAULTS") == "all"
 """LOGMEND_FAULTS=all: nothing is sampled, which takes an hour or so."""

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from golden.golden import extract
 from support.batches import batch_v2, record, reseal
 
-from audit.options import Source
-from storage.batch import parse_header
+from audit.tables.options import Source
+from storage.batch.batch import parse_header
 
 BROKERS = ("0", "1", "2")
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from server.errors import ErrorCode
+from server.api.errors import ErrorCode
 from server.groups.group import Group
 from server.groups.member import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from server.groups.records import GroupValue

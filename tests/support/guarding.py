@@ -11,15 +11,15 @@ from typing import Any
 from support.batches import batch_v2
 
 from checkpoint.uuids import encode_uuid
-from daemon.disk import Disk
-from daemon.guard import GuardWorker
-from daemon.ledger import Ledger
-from daemon.scrub import Scrubber
-from daemon.snapshot import Clock
-from daemon.verify_options import GuardOptions, ScrubOptions
-from storage.fold import SegmentFold
-from storage.rows import BatchRows
-from storage.scan import scan_batches
+from daemon.guard.guard import GuardWorker
+from daemon.ledger.disk import Disk
+from daemon.ledger.ledger import Ledger
+from daemon.scrub.scrub import Scrubber
+from daemon.scrub.verify_options import GuardOptions, ScrubOptions
+from daemon.status.model import Clock
+from storage.kernel.fold import SegmentFold
+from storage.kernel.rows import BatchRows
+from storage.kernel.scan import scan_batches
 
 START_MS = 1_790_000_000_000
 POINTS = "recovery-point-offset-checkpoint"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daemon.events import EventLog
-from daemon.http import HttpOptions, HttpServer
-from daemon.snapshot import ServiceStatus
+from daemon.events.events import EventLog
+from daemon.http.server import HttpOptions, HttpServer
+from daemon.status.model import ServiceStatus
 
 
 @dataclass

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from audit.steps import VerifySegments
-from audit.tasks import Row
+from audit.scan.tasks import Row
+from audit.spark.steps import VerifySegments
 
 
 class KillOnce(VerifySegments):

@@ -10,10 +10,10 @@ from support import recovering
 from support.batches import TRANSACTIONAL, batch_v2, marker
 from support.memory_fs import MemoryFs
 
-from recovery.execute import Executed
-from recovery.plan import LogDirPlan, PlanOptions
-from recovery.survey import plan_log_dir
-from storage.fs import Fs
+from recovery.apply.execute import Executed
+from recovery.logdir.survey import plan_log_dir
+from recovery.plan.plan import LogDirPlan, PlanOptions
+from storage.disk.fs import Fs
 
 TOP = PurePath("/data")
 OPTIONS = PlanOptions(index_interval_bytes=150)

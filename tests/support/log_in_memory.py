@@ -10,12 +10,12 @@ from support.memory_fs import MemoryFs
 
 from checkpoint import leader_epoch
 from checkpoint.leader_epoch import EpochStart
-from storage.batch import parse_header
-from storage.config import LogConfig
-from storage.fs import Fs
-from storage.log import Log
-from storage.log_types import Appended, LogSetup
-from storage.units import Epoch, Offset
+from storage.base.config import LogConfig
+from storage.base.units import Epoch, Offset
+from storage.batch.batch import parse_header
+from storage.disk.fs import Fs
+from storage.log.log import Log
+from storage.log.log_types import Appended, LogSetup
 
 TOP = PurePath("/data")
 PLACE = TOP / "orders-0"

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 HERE: Final = Path(__file__).resolve().parents[1] / "systemd"
 SOURCE: Final = HERE.parents[1]
-PACKAGES: Final = ("storage", "checkpoint", "recovery", "daemon", "cli")
+PACKAGES: Final = ("storage", "checkpoint", "recovery", "engine", "daemon", "cli")
 ROOT_PYTHON: Final = (3, 11)
 """Of Debian 12, which the root is made of."""
 _CGROUPS: Final = Path("/sys/fs/cgroup")

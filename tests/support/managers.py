@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 from support.wrapped_fs import READING, Call, WrappedFs
 
-from daemon.manager import LogManager
-from daemon.options import ManagerOptions
-from storage.batch import split_batches
-from storage.fs import Fs, read_fault, write_fault
-from storage.log_types import Appended, Isolation
-from storage.record import Record, encode_batch, records_of
-from storage.units import Offset, TopicPartition
+from engine.manager.manager import LogManager
+from engine.settings.options import ManagerOptions
+from storage.base.units import Offset, TopicPartition
+from storage.batch.batch import split_batches
+from storage.batch.record import Record, encode_batch, records_of
+from storage.disk.fs import Fs, read_fault, write_fault
+from storage.log.log_types import Appended, Isolation
 
 T = TypeVar("T")
 A, B = PurePath("/a"), PurePath("/b")

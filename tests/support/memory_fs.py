@@ -21,8 +21,8 @@ from typing import Final, NamedTuple, Self, TypeAlias
 from support.remains import Change, Directory, File, NameChange, Remainder, every_remainder, some_remainders
 from support.wrapped_fs import Call, FaultFs, TracingFs
 
-from storage.errors import EnvironmentFault
-from storage.fs import FileKind, FileStat, ReadFile, Volume, WriteFile, read_fault, write_fault
+from storage.base.errors import EnvironmentFault
+from storage.disk.fs import FileKind, FileStat, ReadFile, Volume, WriteFile, read_fault, write_fault
 
 __all__ = ["Call", "Crashed", "Effect", "FaultFs", "MemoryFs", "Remainder", "TracingFs"]
 

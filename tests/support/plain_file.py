@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from storage.fs import ReadFile
+from storage.disk.fs import ReadFile
 
 
 class Plain:

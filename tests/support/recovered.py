@@ -11,9 +11,9 @@ from support.log_dirs import OPTIONS, TOP, Files, live, ours, plan_of, recover
 from support.memory_fs import MemoryFs
 
 from checkpoint.offsets import decode_offsets
-from recovery.plan import PlanOptions
-from recovery.quarantine import find_kept, restore
-from storage.errors import CorruptData
+from recovery.evidence.quarantine import find_kept, restore
+from recovery.plan.plan import PlanOptions
+from storage.base.errors import CorruptData
 
 POINTS = "recovery-point-offset-checkpoint"
 

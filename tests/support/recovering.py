@@ -6,11 +6,11 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from recovery.execute import Executed, Orders, execute
-from recovery.hand_over import HandedOver, hand_over
-from recovery.plan import LogDirPlan, PlanOptions
-from recovery.survey import SilentReporter, plan_log_dir
-from storage.fs import Fs, OsFs
+from recovery.apply.execute import Executed, Orders, execute
+from recovery.apply.hand_over import HandedOver, hand_over
+from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.plan import LogDirPlan, PlanOptions
+from storage.disk.fs import Fs, OsFs
 
 LOCK = ".lock"
 

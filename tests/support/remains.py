@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from storage.fs import FileKind
+from storage.disk.fs import FileKind
 
 if TYPE_CHECKING:
     from support.memory_fs import MemoryFs

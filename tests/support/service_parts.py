@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from daemon.snapshot import DirState, LogDirStatus, Mode
+from daemon.status.model import DirState, LogDirStatus, Mode
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from pathlib import PurePath
 
-from daemon.snapshot import (
+from daemon.status.model import (
     CellVerdict,
     DirState,
     GroupLag,

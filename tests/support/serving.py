@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from support.managers import NOW, open_manager
 from support.memory_fs import MemoryFs
 
-from daemon.manager import LogManager
-from daemon.owned import NotServing
-from daemon.turn import Turn
-from server.flushing import FlushPolicy, FlushSettings
-from server.store import Store
-from storage.fs import Fs
+from daemon.own.owned import NotServing
+from daemon.own.turn import Turn
+from engine.manager.manager import LogManager
+from server.store.flushing import FlushPolicy, FlushSettings
+from server.store.store import Store
+from storage.disk.fs import Fs
 
 T = TypeVar("T")
 

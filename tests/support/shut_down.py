@@ -14,8 +14,8 @@ from support.recovering import recover
 
 from checkpoint.leader_epoch import EpochStart, encode_epochs
 from checkpoint.markers import encode_partition_metadata
-from recovery.plan import PlanOptions
-from storage.units import Epoch, Offset
+from recovery.plan.plan import PlanOptions
+from storage.base.units import Epoch, Offset
 
 PARTITION = "orders-0"
 OPTIONS = PlanOptions(index_interval_bytes=150)

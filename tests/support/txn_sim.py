@@ -18,20 +18,20 @@ from typing import Any
 from support.managers import A, open_manager
 from support.memory_fs import Crashed, MemoryFs
 
-from daemon.manager import LogManager
-from server.errors import ErrorCode
+from engine.manager.manager import LogManager
+from server.api.errors import ErrorCode
 from server.groups.coordinator import Committer, Groups, Position
-from server.producer_ids import ProducerIds, reserve_block
+from server.store.producer_ids import ProducerIds, reserve_block
 from server.txn.coordinator import Transactions
 from server.txn.transaction import Producer
 from server.txn.world import TransactionSettings
-from storage.batch import CONTROL_BIT, TRANSACTIONAL_BIT, parse_header, split_batches
-from storage.control import ControlType, EndTxnMarker, decode_control
-from storage.errors import LogmendError
-from storage.log_types import Isolation
-from storage.producers import Origin
-from storage.record import Record, encode_batch, records_of
-from storage.units import TopicPartition
+from storage.base.errors import LogmendError
+from storage.base.units import TopicPartition
+from storage.batch.batch import CONTROL_BIT, TRANSACTIONAL_BIT, parse_header, split_batches
+from storage.batch.control import ControlType, EndTxnMarker, decode_control
+from storage.batch.record import Record, encode_batch, records_of
+from storage.log.log_types import Isolation
+from storage.producers.producers import Origin
 
 TIMEOUT_MS = 60_000
 ORDERS = [TopicPartition("orders", number) for number in range(3)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.index import load_request_schema
 
-from server.dispatch import Call, Handler, ListenerInfo
+from server.api.dispatch import Call, Handler, ListenerInfo
 from wire.building import build, builder
 from wire.messages import Request
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import PurePath
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
-from storage.fs import FileStat, Fs, ReadFile, Volume, WriteFile, read_fault, write_fault
+from storage.disk.fs import FileStat, Fs, ReadFile, Volume, WriteFile, read_fault, write_fault
 
 T = TypeVar("T")
 Opened = TypeVar("Opened", bound=ReadFile | WriteFile | Volume)

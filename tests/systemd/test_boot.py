@@ -18,14 +18,14 @@ BATCHES = 600_000
 SLOW_DISK = """
 import os, time
 if os.path.exists("/opt/test/slow") and "NOTIFY_SOCKET" in os.environ:
-    import storage.os_files
-    read = storage.os_files.OsReadFile.read_into
+    import storage.disk.os_files
+    read = storage.disk.os_files.OsReadFile.read_into
     def slowly(self, position, target):
         if position:
             time.sleep(0.15)
         return read(self, position, target)
-    storage.os_files.OsReadFile.read_into = slowly
-    storage.os_files.OsReadFile.descriptor = lambda self: -1  # or nothing is read
+    storage.disk.os_files.OsReadFile.read_into = slowly
+    storage.disk.os_files.OsReadFile.descriptor = lambda self: -1  # or nothing is read
 """
 SOUND = b"".join(batch_v2(2 * number, 2) for number in range(3))
 NAME = "00000000000000000000.log"

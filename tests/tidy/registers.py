@@ -17,10 +17,10 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from cli.main import COMMANDS, _parser
-from cli.settings import KEYS
-from daemon.config import LOG_DIR, TABLES, TOP
-from daemon.event_names import EVENTS
-from daemon.metrics import METRICS
+from cli.settings.settings import KEYS
+from daemon.events.names import EVENTS
+from daemon.http.metrics import METRICS
+from daemon.service.config import LOG_DIR, TABLES, TOP
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 REFERENCE: Final = ROOT / "docs" / "reference"

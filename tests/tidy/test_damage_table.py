@@ -6,8 +6,8 @@ import re
 
 from tidy.tree import ROOT
 
-from recovery.decide import TABLE
-from storage.errors import ExitStatus
+from recovery.plan.decide import TABLE
+from storage.base.errors import ExitStatus
 
 
 def rows_of(document: str) -> list[list[str]]:

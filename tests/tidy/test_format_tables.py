@@ -1,7 +1,7 @@
 """The field tables of docs/formats say what the structs of the code say.
 
-A table is tied to its layout by a comment on the line above it: `<!-- layout: storage.indexes.OFFSET_ENTRY -->`. Its
-columns are position, size, type and field.
+A table is tied to its layout by a comment on the line above it: `<!-- layout: storage.index.indexes.OFFSET_ENTRY -->`.
+Its columns are position, size, type and field.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 import checkpoint
 import storage
-from storage.layout import Layout, LayoutRow
+from storage.base.layout import Layout, LayoutRow
 
 PAGES = Path(__file__).parents[2] / "docs" / "formats"
 MARK = re.compile(r"<!-- layout: ([\w.]+) -->")
@@ -24,7 +24,7 @@ MARK = re.compile(r"<!-- layout: ([\w.]+) -->")
 def layouts_of_the_code() -> dict[str, Layout]:
     found = {}
     for package in (storage, checkpoint):
-        for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             if not module.name.rpartition(".")[2].startswith("_"):
                 values = vars(importlib.import_module(module.name))
                 found |= {f"{module.name}.{name}": value for name, value in values.items() if isinstance(value, Layout)}

@@ -10,8 +10,8 @@ import pytest
 from tidy.tree import ROOT, sources, tree
 
 LOOKING = {"FileKind", "FileStat", "ReadFile", "ReadFs", "ReadOnlyFs", "read_all", "temporary_name"}
-"""What `storage.fs` offers to who only looks."""
-CHANGERS = tuple(f"recovery/{name}.py" for name in ("execute", "hand_over", "quarantine", "room", "tails", "together"))
+"""What `storage.disk.fs` offers to who only looks."""
+CHANGERS = ("recovery/apply/", "recovery/evidence/quarantine.py")
 
 
 def run_by(path: Path) -> Iterator[tuple[str, str]]:
@@ -44,24 +44,24 @@ def modules(path: Path) -> set[str]:
 
 
 def test_in_recovery_only_execute_and_quarantine_get_what_changes_a_disk() -> None:
-    lookers = [path for path in sources("recovery") if str(path.relative_to(ROOT)) not in CHANGERS]
+    lookers = [path for path in sources("recovery") if not str(path.relative_to(ROOT)).startswith(CHANGERS)]
     assert lookers
     for path in lookers:
-        taken = {name for module, name in imported(path) if module == "storage.fs" or name == "fs"}
+        taken = {name for module, name in imported(path) if module == "storage.disk.fs" or name == "fs"}
         assert taken <= LOOKING, path
 
 
 @pytest.mark.parametrize("folder", ["storage", "checkpoint", "audit"])
 def test_below_and_beside_recovery_nobody_imports_what_changes_things(folder: str) -> None:
     for path in sources(folder):
-        assert modules(path).isdisjoint({"recovery.execute", "recovery.quarantine"}), path
+        assert modules(path).isdisjoint({"recovery.apply.execute", "recovery.evidence.quarantine"}), path
 
 
 def test_only_the_job_the_data_source_and_the_sql_command_of_the_audit_import_pyspark() -> None:
-    users = {path for path in sources("storage", "checkpoint", "recovery", "cli", "daemon", "audit")
+    users = {path for path in sources("storage", "checkpoint", "recovery", "cli", "engine", "daemon", "audit")
              if any(module.split(".")[0] == "pyspark" for module, _ in run_by(path))}  # fmt: skip
     assert {str(path.relative_to(ROOT)) for path in users} <= {
-        "audit/job.py",
-        "audit/datasource.py",
-        "cli/audit_sql.py",
+        "audit/spark/job.py",
+        "audit/spark/datasource.py",
+        "cli/audit/sql.py",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from fnmatch import fnmatch
 from typing import Any
 
 import pytest
@@ -28,7 +29,9 @@ def test_every_package_is_checked(place: tuple[str, str]) -> None:
 def test_every_package_is_built_with_those_within_it() -> None:
     there = {path.parent.relative_to(ROOT) for path in tracked() if path.name == "__init__.py"}
     ours = {".".join(place.parts) for place in there if place.parts[0] in CODE}
-    assert set(project()["tool"]["setuptools"]["packages"]) == ours
+    patterns = project()["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert {name for name in ours if any(fnmatch(name, pattern) for pattern in patterns)} == ours
+    assert {pattern.rstrip("*") for pattern in patterns} == packages()
 
 
 def test_make_check_looks_at_every_package() -> None:

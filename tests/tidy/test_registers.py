@@ -11,9 +11,9 @@ import pytest
 from tidy.registers import PAGES, expected, written
 from tidy.tree import ROOT, sources, tree
 
-from daemon.event_names import EVENTS
-from daemon.events import LEVELS
-from daemon.metrics import METRICS
+from daemon.events.events import LEVELS
+from daemon.events.names import EVENTS
+from daemon.http.metrics import METRICS
 
 METRIC = re.compile(r"\b(?:logmend|kafka)_[a-z_]+\b")
 
@@ -25,7 +25,7 @@ def test_the_generated_part_of_a_page_is_that_of_the_code(page: str) -> None:
 
 def told() -> Iterator[tuple[str, str, list[str] | None]]:
     """Yield (place, event, fields) of each `tell` of a name as it stands; no fields where some are unpacked."""
-    for path in sources("daemon", "server", "cli"):
+    for path in sources("engine", "daemon", "server", "cli"):
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "tell":
                 place = f"{path.relative_to(ROOT)}:{node.lineno}"
@@ -51,7 +51,7 @@ def test_every_event_that_is_told_is_registered_with_its_fields() -> None:
 def test_every_registered_event_is_told_somewhere() -> None:
     words = {
         str(node.value)
-        for path in sources("daemon", "server", "cli")
+        for path in sources("engine", "daemon", "server", "cli")
         if path.name != "event_names.py"
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Constant)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-CODE: Final = ("storage", "checkpoint", "recovery", "wire", "cli", "daemon", "server", "audit")
+CODE: Final = ("storage", "checkpoint", "recovery", "wire", "cli", "engine", "daemon", "server", "audit")
 Node = ast.FunctionDef | ast.AsyncFunctionDef
 
 

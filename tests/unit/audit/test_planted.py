@@ -8,7 +8,7 @@ import pytest
 from support.auditing import audit
 from support.fleets import DAMAGED, HEALTHY, copy_fleet, sources
 
-from storage.errors import ExitStatus
+from storage.base.errors import ExitStatus
 
 
 @pytest.mark.parametrize("name", DAMAGED)

@@ -25,9 +25,9 @@ from checkpoint.leader_epoch import (
     truncate_from_start,
     write_epochs,
 )
-from storage.errors import CheckpointCorrupt
-from storage.fs import OsFs
-from storage.names import FileRole
+from storage.base.errors import CheckpointCorrupt
+from storage.base.names import FileRole
+from storage.disk.fs import OsFs
 
 # Written by Kafka's own classes.
 KAFKA = bytes.fromhex("300a320a3020300a35203130300a")

@@ -29,9 +29,9 @@ from checkpoint.markers import (
     write_clean_shutdown,
 )
 from checkpoint.uuids import METADATA_TOPIC_ID, ZERO, decode_uuid, encode_uuid, is_reserved
-from storage.errors import CheckpointCorrupt, UnsupportedFormat
-from storage.fs import OsFs
-from storage.names import FileRole
+from storage.base.errors import CheckpointCorrupt, UnsupportedFormat
+from storage.base.names import FileRole
+from storage.disk.fs import OsFs
 
 # Written by Kafka's own classes.
 MARKER = bytes.fromhex("7b2276657273696f6e223a302c2262726f6b657245706f6368223a34327d")

@@ -18,10 +18,10 @@ from checkpoint.offsets import (
     read_offsets,
     write_offsets,
 )
-from storage.errors import CheckpointCorrupt
-from storage.fs import OsFs
-from storage.names import FileRole
-from storage.units import TopicPartition
+from storage.base.errors import CheckpointCorrupt
+from storage.base.names import FileRole
+from storage.base.units import TopicPartition
+from storage.disk.fs import OsFs
 
 # Written by Kafka's own classes.
 KAFKA = bytes.fromhex("300a320a6f726465727320302034320a6f7264657273203120300a")

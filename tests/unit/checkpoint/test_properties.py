@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.properties import decode_properties, encode_value
-from storage.errors import CheckpointCorrupt
+from storage.base.errors import CheckpointCorrupt
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint import text
-from storage.errors import CheckpointCorrupt, CorruptData, FileVanished, ReadFault, UnsupportedFormat
-from storage.fs import OsFs
+from storage.base.errors import CheckpointCorrupt, CorruptData, FileVanished, ReadFault, UnsupportedFormat
+from storage.disk.fs import OsFs
 
 
 @pytest.mark.parametrize("data", [b"", b"0", b"0\n", b"-0\n", b"+0\n", b"00\n", b"0\n0", b"0\n0\n", b"0\r\n-0\r\n"])

@@ -20,7 +20,14 @@ NEVER = (
     "logging", "concurrent.futures", "tempfile", "subprocess", "tomllib", "dataclasses", "inspect",
 )  # fmt: skip
 """What a start has no time for."""
-LATER = ("hashlib", "json", "recovery.partition_plan", "recovery.execute", "recovery.manifest", "recovery.hand_over")
+LATER = (
+    "hashlib",
+    "json",
+    "recovery.partition.partition_plan",
+    "recovery.apply.execute",
+    "recovery.evidence.manifest",
+    "recovery.apply.hand_over",
+)
 """What is not needed before logs are read; with several threads it is imported while they are."""
 
 
@@ -221,7 +228,7 @@ def test_a_plan_is_applied_once_and_stale_the_second_time(tmp_path: Path) -> Non
 
 
 def test_70_a_fault_of_our_own_is_short_unless_asked(tmp_path: Path) -> None:
-    env = patched(tmp_path, "import storage.fs\nstorage.fs.OsFs.entries = lambda self, directory: 1 // 0\n")
+    env = patched(tmp_path, "import storage.disk.fs\nstorage.disk.fs.OsFs.entries = lambda self, directory: 1 // 0\n")
     done = logmend("verify", tmp_path, env=env)
     assert done.returncode == 70
     assert "Traceback" not in done.stderr
@@ -234,12 +241,12 @@ def test_70_a_fault_of_our_own_in_one_log_directory_does_not_stop_the_others(tmp
     make_log_dir(tmp_path / "bad", TORN, partition="clicks-0")
     log = make_log_dir(tmp_path / "good", TORN)
     code = (
-        "import storage.fs\n"
-        "entries = storage.fs.OsFs.entries\n"
+        "import storage.disk.fs\n"
+        "entries = storage.disk.fs.OsFs.entries\n"
         "def broken(self, directory):\n"
         "    assert directory.name != 'clicks-0'\n"
         "    return entries(self, directory)\n"
-        "storage.fs.OsFs.entries = broken\n"
+        "storage.disk.fs.OsFs.entries = broken\n"
     )
     done = logmend("recover", tmp_path / "bad", tmp_path / "good", env=patched(tmp_path, code))
     assert done.returncode == 70
@@ -249,14 +256,14 @@ def test_70_a_fault_of_our_own_in_one_log_directory_does_not_stop_the_others(tmp
 
 def test_70_a_plan_that_is_not_empty_after_it_was_carried_out(tmp_path: Path) -> None:
     make_log_dir(tmp_path / "data", TORN)
-    code = "import storage.fs\nstorage.fs.OsFs.truncate = lambda self, path, size: None\n"
+    code = "import storage.disk.fs\nstorage.disk.fs.OsFs.truncate = lambda self, path, size: None\n"
     done = logmend("recover", tmp_path / "data", env=patched(tmp_path, code))
     assert done.returncode == 70
     assert "a second look still finds work" in done.stderr
 
 
 SLOW_SCAN = """
-import recovery.partition, sys, time
+import recovery.partition.partition, sys, time
 def run(self, job, reader, progress):
     progress(1)
     sys.stderr.write("reading\\n")
@@ -264,7 +271,7 @@ def run(self, job, reader, progress):
     for _ in range(600):
         progress(1)
         time.sleep(0.05)
-recovery.partition.Survey.run = run
+recovery.partition.partition.Survey.run = run
 """
 
 
@@ -299,12 +306,12 @@ def test_130_and_143_a_signal_ends_the_work_at_once(
 def test_after_an_interruption_recover_goes_on(tmp_path: Path) -> None:
     log = make_log_dir(tmp_path / "data", TORN)
     code = (
-        "import os, signal, storage.fs\n"
-        "whole = storage.fs.OsFs.truncate\n"
+        "import os, signal, storage.disk.fs\n"
+        "whole = storage.disk.fs.OsFs.truncate\n"
         "def truncate(self, path, size):\n"
         "    whole(self, path, size)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "storage.fs.OsFs.truncate = truncate\n"
+        "storage.disk.fs.OsFs.truncate = truncate\n"
     )
     done = logmend("recover", tmp_path / "data", env=patched(tmp_path, code))
     assert done.returncode == 130
@@ -405,7 +412,9 @@ def test_nothing_is_imported_that_an_empty_directory_does_not_need(tmp_path: Pat
 
 def test_what_comes_after_reading_is_not_imported_before_it(tmp_path: Path) -> None:
     make_log_dir(tmp_path / "data", TORN)
-    assert imported(tmp_path, "at the first log", [*NEVER, *LATER, "recovery.survey"]) == ["recovery.survey"]
+    assert imported(tmp_path, "at the first log", [*NEVER, *LATER, "recovery.logdir.survey"]) == [
+        "recovery.logdir.survey"
+    ]
 
 
 @pytest.mark.parametrize("words", [("verify",), ("plan",)])
@@ -414,12 +423,12 @@ def test_who_only_looks_imports_nothing_that_changes_anything(tmp_path: Path, wo
     wanted = [
         "shutil",
         "logging",
-        "recovery.execute",
-        "recovery.manifest",
-        "recovery.hand_over",
-        "recovery.partition_plan",
+        "recovery.apply.execute",
+        "recovery.evidence.manifest",
+        "recovery.apply.hand_over",
+        "recovery.partition.partition_plan",
     ]
-    assert imported(tmp_path, "at the end", wanted, *words) == ["recovery.partition_plan"]
+    assert imported(tmp_path, "at the end", wanted, *words) == ["recovery.partition.partition_plan"]
 
 
 def test_version_is_told_for_people_and_programs() -> None:

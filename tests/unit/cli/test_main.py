@@ -14,7 +14,7 @@ from cli.advice import next_step
 from cli.console import Console, coloured, plain, style_for
 from cli.main import COMMANDS, main, status_of
 from cli.signals import Terminated
-from storage.errors import (
+from storage.base.errors import (
     ConfigInvalid,
     CorruptData,
     DiskFull,

@@ -11,8 +11,8 @@ from support.command import logmend
 from support.log_dirs import POINTS, STARTS, checkpoint
 from support.recovering import tree
 
-from recovery.quarantine import find_kept, restore
-from storage.fs import OsFs
+from recovery.evidence.quarantine import find_kept, restore
+from storage.disk.fs import OsFs
 
 FAR = 2**31
 NAME = "00000000000000000000"

@@ -13,7 +13,7 @@ import pytest
 from cli.console import Console
 from cli.progress import Mode, ProgressReporter, Stopped, choose_mode
 from cli.signals import Terminated, handled, nothing
-from recovery.plan import SetAside
+from recovery.plan.plan import SetAside
 
 
 class Clock:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.guarding import ORDERS, Guarded, Place
 
-from daemon.event_names import EVENTS
+from daemon.events.names import EVENTS
 
 
 @pytest.fixture

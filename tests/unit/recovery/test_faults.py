@@ -16,7 +16,7 @@ from support.log_dirs import SOUND, TOP, Files, damaged, live, on_disk, plan_of,
 from support.memory_fs import FaultFs
 from support.recovered import assert_clean, assert_nothing_is_lost, next_time
 
-from storage.errors import EnvironmentFault
+from storage.base.errors import EnvironmentFault
 
 FAULTS = os.environ.get("LOGMEND_FAULTS", "12")
 DAMAGED = {

@@ -7,11 +7,11 @@ from pathlib import Path
 from golden import golden
 from support.recovering import plan, recover
 
-from storage.fs import OsFs
-from storage.log_reader import LogReader
-from storage.producer_state import ProducerEvent, ProducerState, decode_snapshot
-from storage.rows import BatchRows
-from storage.units import Offset
+from storage.base.units import Offset
+from storage.disk.fs import OsFs
+from storage.kernel.rows import BatchRows
+from storage.producers.producer_state import ProducerEvent, ProducerState, decode_snapshot
+from storage.reading.log_reader import LogReader
 
 
 def state_at(directory: Path, end: int) -> ProducerState:

@@ -8,8 +8,8 @@ from pathlib import Path
 from golden import golden
 from support.recovering import options_of, plan, tree
 
-from storage.errors import ExitStatus
-from storage.scan import crc32c
+from storage.base.errors import ExitStatus
+from storage.kernel.scan import crc32c
 
 
 def test_a_snapshot_of_an_unknown_version_stops_the_whole_log_directory(tmp_path: Path) -> None:

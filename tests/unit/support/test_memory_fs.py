@@ -9,8 +9,8 @@ from pathlib import Path, PurePath
 import pytest
 from support.memory_fs import Crashed, MemoryFs
 
-from storage.errors import DiskFull, FileVanished
-from storage.fs import FileKind, OsFs, read_all
+from storage.base.errors import DiskFull, FileVanished
+from storage.disk.fs import FileKind, OsFs, read_all
 
 A, B, D = PurePath("/d/a"), PurePath("/d/b"), PurePath("/d")
 SECTOR = 512

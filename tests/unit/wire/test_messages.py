@@ -11,7 +11,7 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 from support.kio_messages import drawn, plain, request_frame, request_of, response_frame
 
-from server.versions import VERSIONS
+from server.api.versions import VERSIONS
 from wire.messages import FETCH, PRODUCE, Header, build, decode, decode_response, encode, read_header
 from wire.produce import is_plain
 from wire.reading import MOST_ELEMENTS, MessageInvalid, Reader

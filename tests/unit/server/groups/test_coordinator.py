@@ -11,11 +11,11 @@ from support.group_world import NOW, RANGE
 from support.managers import FailingFs
 from support.memory_fs import MemoryFs
 
-from server.errors import ErrorCode
-from server.flushing import FlushPolicy
+from server.api.errors import ErrorCode
+from server.api.versions import VERSIONS, ApiKey
 from server.groups.records import GroupKey, GroupValue, OffsetKey, OffsetValue
-from server.versions import VERSIONS, ApiKey
-from storage.control import ControlType
+from server.store.flushing import FlushPolicy
+from storage.batch.control import ControlType
 
 # ---- offsets
 

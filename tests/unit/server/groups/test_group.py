@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.group_world import RANGE, Asked, Room, request, subscription
 
-from server.errors import ErrorCode
+from server.api.errors import ErrorCode
 from server.groups.group import Group
 from server.groups.member import JoinAnswer, subscribed_topics
 from server.groups.records import GroupValue, MemberValue

@@ -12,18 +12,18 @@ from support.group_world import NOW, FakeTimers
 from support.managers import SMALL
 from support.serving import stored
 
-from daemon.owned import NotServing
-from server.errors import ErrorCode
+from daemon.own.owned import NotServing
+from server.api.errors import ErrorCode
+from server.api.versions import ApiKey
 from server.groups.coordinator import OFFSETS_TOPIC, Groups
 from server.groups.image import Image, read_image
 from server.groups.records import OffsetKey, OffsetValue, encode_key
 from server.groups.settings import CoordinatorSettings, settings_of_broker
 from server.groups.shard import NotStored
-from server.versions import ApiKey
-from storage.control import ControlType
-from storage.errors import BatchCorrupt, ConfigInvalid
-from storage.producers import Origin
-from storage.record import Record, encode_batch
+from storage.base.errors import BatchCorrupt, ConfigInvalid
+from storage.batch.control import ControlType
+from storage.batch.record import Record, encode_batch
+from storage.producers.producers import Origin
 
 WEEK = 7 * 24 * 60 * 60 * 1000
 

@@ -10,12 +10,12 @@ from support.coordinating import QUICK, Served, run, run_served
 from support.group_world import NOW, RANGE
 from support.serving import stored
 
-from server.errors import ErrorCode
+from server.api.errors import ErrorCode
+from server.api.versions import VERSIONS, ApiKey
 from server.groups.coordinator import OFFSETS_TOPIC, Lag
 from server.groups.records import GroupKey, OffsetKey, OffsetValue
-from server.versions import VERSIONS, ApiKey
-from storage.record import Record, encode_batch
-from storage.units import TopicPartition
+from storage.base.units import TopicPartition
+from storage.batch.record import Record, encode_batch
 
 # ---- looking at groups, and removing them
 

@@ -25,9 +25,9 @@ from server.groups.records import (
     encode_offset,
     partition_of,
 )
-from storage.batch import parse_header, split_batches
-from storage.errors import BatchCorrupt, UnsupportedFormat
-from storage.record import Record, records_of
+from storage.base.errors import BatchCorrupt, UnsupportedFormat
+from storage.batch.batch import parse_header, split_batches
+from storage.batch.record import Record, records_of
 
 ORDERS = bytes.fromhex("1fd95b01635d419abbeb6c701b24ab4f")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.group_world import Asked, Room, subscription
 
-from server.errors import ErrorCode
+from server.api.errors import ErrorCode
 from server.groups.member import JoinAnswer, SyncRequest
 from server.groups.world import GroupSettings, GroupState
 

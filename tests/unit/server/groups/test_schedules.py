@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 from support.group_world import RANGE, Asked, Room, subscription
 
-from server.errors import ErrorCode
+from server.api.errors import ErrorCode
 from server.groups.group import Group
 from server.groups.member import JoinAnswer, SyncAnswer, SyncRequest
 from server.groups.world import GroupSettings, GroupState

@@ -5,11 +5,11 @@ from __future__ import annotations
 from support.coordinating import Served, home, run_served
 from support.group_world import NOW
 
-from server.errors import ErrorCode
+from server.api.errors import ErrorCode
+from server.api.versions import ApiKey
 from server.groups.records import NewerKey
-from server.versions import ApiKey
-from storage.producers import Origin
-from storage.record import Record, encode_batch
+from storage.batch.record import Record, encode_batch
+from storage.producers.producers import Origin
 
 WEEK = 7 * 24 * 60 * 60 * 1000
 

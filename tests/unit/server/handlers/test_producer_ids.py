@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from support.wire_calls import INFO, answered
 
-from server.errors import ErrorCode
-from server.handlers.producer_ids import handlers
-from server.producer_ids import FIRST, ProducerIds, unstored
+from server.api.errors import ErrorCode
+from server.api.versions import VERSIONS, ApiKey
+from server.api.views import Parts
+from server.handlers.data.producer_ids import handlers
+from server.store.producer_ids import FIRST, ProducerIds, unstored
 from server.txn.transaction import Producer
-from server.versions import VERSIONS, ApiKey
-from server.views import Parts
-from storage.errors import WriteFault
+from storage.base.errors import WriteFault
 
 KEY = ApiKey.INIT_PRODUCER_ID
 EVERY = range(VERSIONS[KEY].lowest, VERSIONS[KEY].highest + 1)

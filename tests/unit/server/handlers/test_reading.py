@@ -17,16 +17,17 @@ from support.serving import TestEngine, stored
 from support.wire_calls import call_of
 from support.wrapped_fs import READING
 
-from server.clock import LoopTimers
-from server.dispatch import Call, ListenerInfo
-from server.errors import ErrorCode
-from server.flushing import FlushPolicy
-from server.handlers import describe, describe_configs, fetch, list_offsets, metadata
-from server.store import Store
-from server.versions import ApiKey
-from server.views import Parts
-from storage.batch import split_batches
-from storage.units import TopicPartition
+from server.api.clock import LoopTimers
+from server.api.dispatch import Call, ListenerInfo
+from server.api.errors import ErrorCode
+from server.api.versions import ApiKey
+from server.api.views import Parts
+from server.handlers.data import fetch, list_offsets
+from server.handlers.topics import describe, describe_configs, metadata
+from server.store.flushing import FlushPolicy
+from server.store.store import Store
+from storage.base.units import TopicPartition
+from storage.batch.batch import split_batches
 from wire.messages import decode
 
 P1 = TopicPartition("orders", 1)

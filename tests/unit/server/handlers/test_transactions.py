@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from support.wire_calls import INFO, NOW, answered
 
-from server.dispatch import Handler
-from server.errors import ErrorCode
-from server.handlers.transactions import handlers
+from server.api.dispatch import Handler
+from server.api.errors import ErrorCode
+from server.api.versions import VERSIONS, ApiKey
+from server.api.views import Parts
+from server.handlers.coordination.transactions import handlers
 from server.txn.records import Facts, State
 from server.txn.transaction import Producer, Transaction
-from server.versions import VERSIONS, ApiKey
-from server.views import Parts
-from storage.units import TopicPartition
+from storage.base.units import TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 ME = Producer(9, 4)

@@ -14,16 +14,17 @@ from support.memory_fs import MemoryFs
 from support.serving import stored
 from support.wire_calls import INFO, answer_of
 
-from server.dispatch import Call, Handler
-from server.errors import CloseConnection, ErrorCode
-from server.flushing import FlushPolicy
-from server.handlers import configs, metadata, produce, records, topics
-from server.handlers.auto_create import creating
-from server.store import Store
-from server.versions import ApiKey
-from server.views import Parts
-from storage.fs import Fs
-from storage.units import TopicPartition
+from server.api.dispatch import Call, Handler
+from server.api.errors import CloseConnection, ErrorCode
+from server.api.versions import ApiKey
+from server.api.views import Parts
+from server.handlers.data import produce, records
+from server.handlers.topics import configs, metadata, topics
+from server.handlers.topics.auto_create import creating
+from server.store.flushing import FlushPolicy
+from server.store.store import Store
+from storage.base.units import TopicPartition
+from storage.disk.fs import Fs
 from wire.building import build
 from wire.messages import Request
 from wire.produce import PartitionProduceData, ProduceBody, TopicProduceData

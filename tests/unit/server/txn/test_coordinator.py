@@ -13,17 +13,17 @@ from support.managers import NOW
 from support.memory_fs import MemoryFs
 from support.txn_sim import ORDERS, TIMEOUT_MS, Ledger, Machine, SimTimers, client, committed
 
-from daemon.refusals import PartitionOffline, UnknownTopic
-from server.errors import ErrorCode
-from server.producer_ids import FIRST
+from engine.settings.refusals import PartitionOffline, UnknownTopic
+from server.api.errors import ErrorCode
+from server.store.producer_ids import FIRST
 from server.txn.records import State, encode_key, encode_value
 from server.txn.transaction import Producer
-from storage.batch import TRANSACTIONAL_BIT
-from storage.errors import DiskFull, LogmendError
-from storage.producers import Origin
-from storage.record import Record, encode_batch
-from storage.refusals import InvalidProducerEpoch
-from storage.units import TopicPartition
+from storage.base.errors import DiskFull, LogmendError
+from storage.base.refusals import InvalidProducerEpoch
+from storage.base.units import TopicPartition
+from storage.batch.batch import TRANSACTIONAL_BIT
+from storage.batch.record import Record, encode_batch
+from storage.producers.producers import Origin
 
 STATE = TopicPartition("__transaction_state", 0)
 FULL = DiskFull("write", PurePath("/a"), OSError(28, "full"))

@@ -9,10 +9,10 @@ from golden.golden import unpack
 
 from server.txn.loading import find_stranger, fold
 from server.txn.records import Facts, State, decode_value, encode_key, encode_value
-from storage.batch import split_batches
-from storage.errors import BatchCorrupt, UnsupportedFormat
-from storage.record import Record, encode_batch, records_of
-from storage.units import TopicPartition
+from storage.base.errors import BatchCorrupt, UnsupportedFormat
+from storage.base.units import TopicPartition
+from storage.batch.batch import split_batches
+from storage.batch.record import Record, encode_batch, records_of
 
 
 def logs(directory: Path) -> list[bytes]:

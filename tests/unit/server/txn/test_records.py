@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.txn.records import Facts, State, decode_key, decode_value, encode_key, encode_value, partition_of
-from storage.errors import BatchCorrupt, UnsupportedFormat
-from storage.units import TopicPartition
+from storage.base.errors import BatchCorrupt, UnsupportedFormat
+from storage.base.units import TopicPartition
 
 KEY = "00000003742d31"
 

@@ -6,7 +6,7 @@ import pytest
 
 from server.txn.settings import transactions_of_broker
 from server.txn.world import TransactionSettings
-from storage.errors import ConfigInvalid
+from storage.base.errors import ConfigInvalid
 
 
 def test_without_properties_all_is_at_its_default() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from server.errors import ErrorCode
+from server.api.errors import ErrorCode
 from server.txn.records import Facts, State
 from server.txn.transaction import LAST_EPOCH, Producer, Transaction
-from storage.units import TopicPartition
+from storage.base.units import TopicPartition
 
 NOW = 1_700_000_000_000
 TIMEOUT = 60_000

@@ -1,0 +1,1 @@
+"""Compares replicas and gives verdicts; no Spark."""

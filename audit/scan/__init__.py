@@ -1,0 +1,1 @@
+"""What one task reads of one log directory; no Spark."""

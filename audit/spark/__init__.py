@@ -1,0 +1,1 @@
+"""The Spark job: its session, plans, tasks and data source."""

@@ -1,0 +1,1 @@
+"""The tables of an audit: schema, options, reading and writing."""

@@ -1,0 +1,1 @@
+"""logmend audit and its subcommands."""

@@ -1,0 +1,1 @@
+"""Commands on a log of one's own: append, read, topics, explain."""

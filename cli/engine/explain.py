@@ -1,0 +1,184 @@
+"""`logmend explain PARTITION|SEGMENT`: why a partition is as it is. Locks nothing, changes nothing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from cli.console import Console
+from cli.engine.engine import add_log_dirs, defaults_of, now_ms
+from cli.settings.arguments import settings_of
+from cli.settings.targets import absolute
+from cli.version import version
+from engine.client.explaining import Explanation, Hole, SegmentStory, explain, find_holes
+from recovery.report.report import count, document, full_size
+from storage.base.errors import ConfigInvalid, CorruptData, ExitStatus, FileVanished, printable
+from storage.base.names import FileRole, parse_directory_name, parse_file_name
+from storage.disk.fs import FileKind, OsFs, ReadFs, ReadOnlyFs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `explain`."""
+    parser.add_argument(
+        "target", metavar="PARTITION|SEGMENT",
+        help="directory of a partition, or a file of one of its segments; with --log-dir also a name like orders-0",
+    )  # fmt: skip
+    parser.add_argument("--holes", action="store_true", help="read every batch and list the holes")
+    add_log_dirs(parser)
+
+
+def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
+    """Explain one partition, or one segment of it."""
+    fs = ReadOnlyFs(OsFs())
+    directory, base = _find(fs, arguments, environment)
+    found = explain(fs, directory, defaults_of(arguments), now_ms(), _log_dirs(arguments, environment))
+    holes = list(find_holes(fs, directory)) if arguments.holes else None
+    if base is not None:
+        stories = [s for s in found.segments if s.verdict.segment.base_offset == base]
+        if not stories:
+            raise ConfigInvalid(f"{printable(directory)} has no segment {base}")
+        holes = None if holes is None else [hole for hole in holes if hole.base_offset == base]
+    else:
+        stories = list(found.segments)
+    told = _document(found, stories, holes)
+    if console.json:
+        console.document({**document("explain", version(), ExitStatus.CLEAN), **told})
+    else:
+        for line in _lines(found, told, console):
+            console.say(line)
+    return ExitStatus.CLEAN
+
+
+def _find(fs: ReadFs, arguments: argparse.Namespace, environment: Mapping[str, str]) -> tuple[PurePath, int | None]:
+    """Return the directory of the partition, and the base offset of the segment if it is about one."""
+    for place in _places(arguments, environment):
+        try:
+            kind = fs.stat(place).kind
+        except FileVanished:
+            continue
+        if kind is FileKind.DIRECTORY:
+            _ensure_partition(place)
+            return place, None
+        name = parse_file_name(place.name)
+        if name is None or name.base_offset is None or name.role is FileRole.METADATA_SNAPSHOT:
+            raise ConfigInvalid(f"{printable(place)} is no file of a segment")
+        _ensure_partition(place.parent)
+        return place.parent, name.base_offset
+    raise ConfigInvalid(f"{printable(arguments.target)}: there is no such partition or segment")
+
+
+def _places(arguments: argparse.Namespace, environment: Mapping[str, str]) -> list[PurePath]:
+    named = absolute(arguments.target)
+    if "/" in arguments.target:
+        return [named]
+    settings = settings_of(arguments, environment)
+    return [*(absolute(log_dir) / arguments.target for log_dir in settings.log_dirs), named]
+
+
+def _log_dirs(arguments: argparse.Namespace, environment: Mapping[str, str]) -> list[PurePath]:
+    """Return the log directories that were named, none where a broker's file names none: the target tells its own."""
+    try:
+        return [absolute(log_dir) for log_dir in settings_of(arguments, environment).log_dirs]
+    except ConfigInvalid:
+        return []
+
+
+def _ensure_partition(directory: PurePath) -> None:
+    try:
+        parse_directory_name(directory.name)
+    except CorruptData as error:
+        raise ConfigInvalid(error.reason) from None
+
+
+def _document(found: Explanation, stories: list[SegmentStory], holes: list[Hole] | None) -> dict[str, Any]:
+    config, ends = found.config, found.ends
+    return {
+        "partition": str(found.partition),
+        "directory": str(found.directory),
+        "settings_known": found.is_listed,
+        "settings": {
+            "cleanup.policy": ",".join(config.cleanup_policy),
+            "retention.ms": config.retention_ms,
+            "retention.bytes": config.retention_bytes,
+        },
+        "log_start": ends.log_start,
+        "log_end": ends.log_end,
+        "high_watermark": found.high_watermark,
+        "last_stable_offset": found.last_stable_offset,
+        "recovery_point": found.recovery_point,
+        "cleaned_up_to": found.cleaned_up_to,
+        "segments": [_segment(story) for story in stories],
+        "epochs": [{"epoch": epoch, "start_offset": start} for epoch, start in found.epochs],
+        "producers": [entry._asdict() for _, entry in sorted(found.producers.entries.items())],
+        "open_transactions": [
+            {"producer_id": producer_id, "first_offset": first}
+            for producer_id, first in sorted(found.producers.open_transactions().items())
+        ],
+        "holes": None if holes is None else [hole._asdict() for hole in holes],
+    }
+
+
+def _segment(story: SegmentStory) -> dict[str, Any]:
+    verdict = story.verdict
+    return {
+        "base_offset": verdict.segment.base_offset,
+        "next_base": verdict.segment.next_base,
+        "bytes": verdict.segment.size,
+        "largest_timestamp": verdict.segment.largest_timestamp,
+        "retention": "stays" if verdict.reason is None else f"may go: {verdict.reason.value}",
+        "because": [check.text for check in verdict.checks],
+        "compaction": story.compaction,
+    }
+
+
+def _lines(found: Explanation, told: dict[str, Any], console: Console) -> list[str]:
+    def known(value: int | None) -> str:
+        return "none" if value is None else str(value)
+
+    title = console.style(printable(found.partition), "title")
+    lines = [
+        f"{title}  offsets {told['log_start']} to below {told['log_end']}, in {printable(found.directory)}",
+        f"  high watermark {known(found.high_watermark)}, last stable offset {found.last_stable_offset}, "
+        f"recovery point {known(found.recovery_point)}, cleaned up to {known(found.cleaned_up_to)}",
+        "  settings " + ", ".join(f"{name}={value}" for name, value in told["settings"].items()),
+    ]
+    if not found.is_listed:
+        lines.append("  its own settings are not known here: these are the defaults (--server-properties)")
+    for each in told["segments"]:
+        end = "active" if each["next_base"] is None else f"to below {each['next_base']}"
+        lines.append(f"  segment {each['base_offset']} ({end}), {full_size(each['bytes'])}: {each['retention']}")
+        lines += [f"    {text}" for text in each["because"] or ["no rule of retention is in force"]]
+        lines.append(f"    {each['compaction']}")
+    lines += [f"  epoch {each['epoch']} from offset {each['start_offset']}" for each in told["epochs"]]
+    lines += _producer_lines(told)
+    return lines + _hole_lines(told["holes"])
+
+
+def _producer_lines(told: dict[str, Any]) -> list[str]:
+    lines = [f"  {count(len(told['producers']), 'producer')}"] if told["producers"] else []
+    lines += [
+        f"    {each['producer_id']} epoch {each['producer_epoch']}, last sequence {each['last_sequence']} at offset "
+        f"{each['last_offset']}"
+        for each in told["producers"]
+    ]
+    lines += [
+        f"  open transaction of producer {each['producer_id']} since offset {each['first_offset']}: "
+        "committed readers and compaction stop there"
+        for each in told["open_transactions"]
+    ]
+    return lines
+
+
+def _hole_lines(holes: list[dict[str, Any]] | None) -> list[str]:
+    if holes is None:
+        return []
+    if not holes:
+        return ["  no holes"]
+    return [
+        f"  hole at offset {each['offset']} (segment {each['base_offset']}, position {each['position']}): "
+        f"{each['reason']}; "
+        + ("nothing good behind it here" if each["next_offset"] is None else f"next good offset {each['next_offset']}")
+        for each in holes
+    ]

@@ -1,0 +1,1 @@
+"""Commands on what was cut: quarantine, losses."""

@@ -1,0 +1,1 @@
+"""Replicas for --heal-from: directories and live brokers."""

@@ -1,0 +1,133 @@
+"""`--heal-from`: fills holes in logs with what replicas have, before anything is cut."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cli.settings.targets import absolute
+from storage.base.errors import ConfigInvalid, EnvironmentFault, printable
+from storage.disk.fs import Fs, OsFs, ReadFs, ReadOnlyFs
+
+if TYPE_CHECKING:
+    from pathlib import PurePath
+
+    from recovery.apply.execute import Applying, Orders
+    from recovery.heal.healing import HealNote
+    from recovery.heal.replica import ReplicaSource
+    from recovery.plan.plan import LogDirPlan
+
+_ADDRESS: Final = r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})"
+
+
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    """Add where good bytes may be taken from."""
+    parser.add_argument(
+        "--heal-from",
+        action="append",
+        default=[],
+        metavar="DIR|HOST:PORT|FILE",
+        help="fill holes from this log directory of a replica, from the leaders of a live cluster, or from what "
+        "`audit plan-heal` wrote into FILE; may be repeated",
+    )
+    parser.add_argument("--heal-config", metavar="FILE", help="a Kafka client's properties: TLS and SASL for HOST:PORT")
+
+
+def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> tuple[ReplicaSource, ...]:
+    """Return the replicas that were named; `ConfigInvalid` for one that is no directory, or is what is to be healed."""
+    if not arguments.heal_from:
+        return ()
+    from recovery.heal.replica import DirectorySource  # noqa: PLC0415
+
+    fs = ReadOnlyFs(OsFs())
+    found: list[ReplicaSource] = []
+    for name in _with_planned(arguments.heal_from, log_dirs):
+        place = absolute(name)
+        if (address := re.fullmatch(_ADDRESS, name)) is not None and not place_exists(fs, place):
+            found.append(_broker(address, arguments.heal_config))
+            continue
+        try:
+            fs.entries(place)
+        except EnvironmentFault as error:
+            raise ConfigInvalid(f"--heal-from {printable(name)}: {error}") from None
+        if place in log_dirs:
+            raise ConfigInvalid(f"--heal-from {printable(name)}: this is the log directory that is to be healed")
+        found.append(DirectorySource(fs, place))
+    return tuple(found)
+
+
+def _with_planned(names: Sequence[str], log_dirs: Sequence[PurePath]) -> list[str]:
+    """Return the names, with the log directories that a plan of the audit names in the place of that plan's."""
+    found: list[str] = []
+    for name in names:
+        found += planned_sources(name, log_dirs) if Path(name).is_file() else [name]
+    return list(dict.fromkeys(found))
+
+
+def planned_sources(name: str, log_dirs: Sequence[PurePath]) -> list[str]:
+    """Return the log directories from which an audit's plan would heal these; `ConfigInvalid` for no such plan."""
+    import json  # noqa: PLC0415
+
+    try:
+        plan = json.loads(Path(name).read_bytes())
+        if plan["document"] != "heal_plan":
+            raise ValueError(plan["document"])
+        pairs = [(str(one["log_dir"]), str(one["source"]["log_dir"])) for one in plan["heals"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise ConfigInvalid(f"--heal-from {printable(name)}: no plan as `logmend audit plan-heal` writes it") from None
+    mine = {str(log_dir) for log_dir in log_dirs}
+    return sorted({source for damaged, source in pairs if damaged in mine or not mine})
+
+
+def place_exists(fs: ReadFs, place: PurePath) -> bool:
+    """Tell whether there is anything of this name."""
+    try:
+        fs.stat(place)
+    except EnvironmentFault:
+        return False
+    return True
+
+
+def _broker(address: re.Match[str], config: str | None) -> ReplicaSource:
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    if find_spec("kio") is None:
+        raise ConfigInvalid("--heal-from HOST:PORT needs more packages: pip install 'logmend[heal]'")
+    from cli.heal.broker_source import BrokerSource  # noqa: PLC0415
+    from cli.heal.kafka_client import read_client_properties  # noqa: PLC0415
+
+    properties = read_client_properties(config) if config else {}
+    return BrokerSource(address[1].strip("[]"), int(address[2]), properties)
+
+
+def preview(fs: ReadFs, plan: LogDirPlan, sources: Sequence[ReplicaSource]) -> tuple[HealNote, ...]:
+    """Return what a first round of healing would fill, and what it would not, and why."""
+    from recovery.heal.healing import plan_healing, recovery_points  # noqa: PLC0415
+
+    return tuple(plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir)).notes)
+
+
+def heal_round(
+    fs: Fs, plan: LogDirPlan, sources: Sequence[ReplicaSource], orders: Orders, reporter: Applying
+) -> tuple[bool, tuple[HealNote, ...]]:
+    """Fill what can be filled of the holes that `plan` found; tell whether anything was, and what came of each hole.
+
+    There may be more to fill afterwards than was held in memory: plan anew and call it again. Raises as `execute` does.
+    """
+    from recovery.apply.execute import execute  # noqa: PLC0415
+    from recovery.heal.healing import plan_healing, recovery_points  # noqa: PLC0415
+
+    healing = plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir))
+    if healing.plan.is_empty:
+        return False, tuple(healing.notes)
+    orders = orders._replace(plan_id=healing.plan.plan_id, created_ms=time.time_ns() // 1_000_000)
+    execute(
+        fs, healing.plan, lambda _: b"", orders, reporter, healed=lambda path, number: healing.contents[path, number]
+    )
+    while time.time_ns() // 1_000_000 <= orders.created_ms:
+        time.sleep(0.001)  # what comes after it has to be told to be later
+    return True, tuple(healing.notes)

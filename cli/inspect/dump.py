@@ -1,0 +1,41 @@
+"""`logmend dump FILE`: what is in a file, one line an item. Changes nothing, and opens nothing but that file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from cli.console import Console
+from cli.inspect.dump_files import Wish, dump_file
+from cli.settings.arguments import add_output
+from cli.settings.targets import absolute
+from recovery.report.report import command, worst
+from storage.base.errors import ConfigInvalid, ExitStatus, printable
+from storage.disk.fs import FileKind, OsFs, ReadOnlyFs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `dump`."""
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a segment file, a snapshot, a checkpoint, a marker")
+    parser.add_argument("--records", action="store_true", help="show the records inside batches")
+    parser.add_argument("--data", action="store_true", help="show their keys and values as well")
+    add_output(parser)
+
+
+def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:  # noqa: ARG001
+    """Print every item of every file; 1 if something in them is damaged."""
+    wish = Wish(records=arguments.records or arguments.data, data=arguments.data)
+    return worst([_dump(name, console, wish) for name in arguments.files])
+
+
+def _dump(name: str, console: Console, wish: Wish) -> ExitStatus:
+    fs, path = ReadOnlyFs(OsFs()), absolute(name)
+    if fs.stat(path).kind is FileKind.DIRECTORY:
+        raise ConfigInvalid(f"{printable(path)} is a directory; for a verdict on it: {command('verify', path)}")
+    status = ExitStatus.CLEAN
+    for item in dump_file(fs, path, wish):
+        status = worst((status, item.status))
+        console.line(item.as_json()) if console.json else console.say(item.as_text())
+        if console.is_gone:
+            break
+    return status

@@ -1,0 +1,1 @@
+"""logmend recover, plan and apply."""

@@ -1,0 +1,302 @@
+"""Plans log directories under their locks and carries the plans out: what `recover` and `apply` have in common."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cli.advice import next_step
+from cli.console import Console
+from cli.progress import Show
+from cli.recover.work import Made, OwnFault, Work, failure, jobs_each, load_the_rest, reporting
+from cli.settings.settings import Settings
+from cli.settings.targets import Target, absolute, ensure_log_dir
+from cli.version import version
+from recovery.logdir.survey import LIST_ALL, Planned
+from recovery.plan.plan import LogDirPlan, PlanOptions, ReplaceFile
+from recovery.report.report import Outcome, command
+from storage.base.errors import ConfigInvalid, DiskFull, ExitStatus, FileVanished, LogmendError, NoRoom, printable
+from storage.disk.fs import FileKind, Fs, OsFs, lock_log_dir
+
+if TYPE_CHECKING:
+    from recovery.apply.execute import Orders
+    from recovery.heal.healing import HealNote
+    from recovery.heal.replica import ReplicaSource
+
+_EXTENSION_SECONDS: Final = 600.0
+"""So long a recovery may stand still under systemd, once its own time-out is over."""
+_ENDS: Final = {ExitStatus.CLEAN: "clean", ExitStatus.HELD: "held", ExitStatus.IN_USE: "in use"}
+_SIZES: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_APPLY_THREADS: Final = 8
+"""Partitions that are worked on at a time; they mostly wait for syncs, so that is no matter of processors."""
+
+
+class Keeping(NamedTuple):
+    """What becomes of the bytes that are cut: kept beside the log, kept in `directory`, or, with `discard`, lost."""
+
+    directory: PurePath | None = None
+    discard: bool = False
+
+
+class Order(NamedTuple):
+    """One log directory to bring into order; `agrees` raises `PlanStale` if the plan is not what was asked for.
+
+    With `keep_points` the recovery points stay where they are. `keep_tail`: how many bytes of log ends
+    are copied, for `keep_days`.
+    """
+
+    target: Target
+    options: PlanOptions
+    agrees: Callable[[LogDirPlan], None] = lambda _: None
+    keep_points: bool = False
+    sources: tuple[ReplicaSource, ...] = ()
+    keep_tail: int = 0
+    keep_days: int = 0
+
+
+def add_tails(parser: argparse.ArgumentParser) -> None:
+    """Add the copies of what a broker may truncate when it starts."""
+    parser.add_argument(
+        "--keep-tail", metavar="SIZE", help="copy log ends that a broker may truncate, up to SIZE in all: 512M, 4G"
+    )
+    parser.add_argument("--keep-days", type=int, default=7, metavar="N", help="let go of such copies after N days (7)")
+
+
+def tail_bytes(arguments: argparse.Namespace) -> int:
+    """Return the bytes that --keep-tail allows, 0 without it; `ConfigInvalid` for what is no size."""
+    text = arguments.keep_tail
+    if text is None:
+        return 0
+    number, unit = (text[:-1], text[-1:]) if text[-1:].isalpha() else (text, "")
+    if unit not in _SIZES or not (number.isascii() and number.isdecimal() and len(number) < 13):
+        raise ConfigInvalid(f"--keep-tail {printable(text)}: a size is needed, as 512M or 4G")
+    return int(number) << _SIZES[unit]
+
+
+def add_hand_over(parser: argparse.ArgumentParser) -> None:
+    """Add what is left to a broker that starts afterwards."""
+    parser.add_argument("--keep-points", action="store_true", help="do not raise the recovery points to the log ends")
+
+
+def add_keeping(parser: argparse.ArgumentParser) -> None:
+    """Add where the copies of what is cut go."""
+    parser.add_argument("--quarantine", metavar="DIR", help="keep copies of what is cut in DIR, on another volume")
+    parser.add_argument("--discard", action="store_true", help="keep no copy of what is cut: it is lost for good")
+
+
+def keeping_of(arguments: argparse.Namespace, settings: Settings, log_dirs: Iterable[PurePath]) -> Keeping:
+    """Return where copies go; `ConfigInvalid` for both flags at once, and for a place inside a log directory."""
+    if arguments.discard:
+        if arguments.quarantine:
+            raise ConfigInvalid("--discard keeps no copy, so --quarantine has nothing to keep: give one of them")
+        return Keeping(discard=True)
+    if settings.quarantine is None:
+        return Keeping()
+    place = absolute(settings.quarantine)
+    if not place_exists(place):
+        # Making it would write to the wrong volume where the right one is not mounted.
+        raise ConfigInvalid(f"--quarantine {printable(place)}: no such directory; make it, or mount its volume")
+    for log_dir in log_dirs:
+        if place.is_relative_to(log_dir):
+            # A broker takes every directory there for a partition, and does not start if its name is none.
+            raise ConfigInvalid(f"--quarantine {printable(place)} lies in the log directory {printable(log_dir)}")
+    return Keeping(place)
+
+
+def place_exists(place: PurePath) -> bool:
+    """Tell whether there is a directory of this name."""
+    try:
+        return OsFs().stat(place).kind is FileKind.DIRECTORY
+    except FileVanished:
+        return False
+
+
+def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order], keeping: Keeping) -> list[Outcome]:
+    """Lock, plan, carry out and look again. Locks are held to the end; one that fails does not stop the others."""
+    fs = OsFs()
+    outcomes: dict[Target, Outcome] = {}
+    with contextlib.ExitStack() as locks, reporting(console, settings, show := supervisor()) as reporter:
+        work = Work(fs, reporter, jobs_each(settings, len(orders)), list_ahead=LIST_ALL, meanwhile=_load_the_rest)
+        locked = [order for order in orders if _is_locked(fs, locks, order.target, outcomes)]
+        made = work.plan_all([(order.target, order.options) for order in locked])
+        notes = {order.target: _healed(fs, work, order, made, keeping) for order in locked if order.sources}
+        done = {}
+        for order in locked:
+            outcomes[order.target] = _carry_out(fs, work, order, made[order.target], keeping)
+            if outcomes[order.target].done:
+                done[order.target] = order.options
+        second = work if any(map(_touches_logs, outcomes.values())) else work.in_one_thread()
+        for target, again in second.plan_all(list(done.items())).items():
+            first = outcomes[target].plan
+            if first is not None and first.is_first_of_two and isinstance(again, Planned):
+                order = Order(target, done[target])
+                outcomes[target] = _added(outcomes[target], _carry_out(fs, work, order, again, keeping, 1))
+                again = work.plan_all([(target, order.options)])[target]  # noqa: PLW2901 (a third look)
+            outcomes[target] = _looked_again(outcomes[target], again)
+        for order in locked:
+            outcome = outcomes[order.target]._replace(healing=notes.get(order.target, ()))
+            outcomes[order.target] = _handed_over(fs, work, order, outcome, keeping)
+    if show is not None:
+        show("; ".join(f"{printable(each.path)}: {_ENDS.get(each.status, 'failed')}" for each in outcomes.values()))
+    return [outcomes[order.target] for order in orders]
+
+
+def _touches_logs(outcome: Outcome) -> bool:
+    """Tell whether some logs are no longer what was read, so that they will be read again."""
+    plan = outcome.plan
+    actions = [] if plan is None else [action for each in plan.partitions for action in each.actions]
+    return not all(isinstance(action, ReplaceFile) for action in actions)
+
+
+def _load_the_rest() -> None:
+    load_the_rest()
+    importlib.import_module("recovery.apply.execute")
+    importlib.import_module("recovery.apply.hand_over")
+
+
+def supervisor() -> Show | None:
+    """Return what tells systemd how far we are, and that there is something to wait for; None if it did not ask."""
+    if not os.environ.get("NOTIFY_SOCKET"):
+        return None
+    from daemon.service.systemd import Systemd  # noqa: PLC0415 (whoever is not asked does not pay for it)
+
+    systemd = Systemd.of(os.environ)
+
+    def show(line: str) -> None:
+        systemd.status(line)
+        systemd.extend(_EXTENSION_SECONDS)
+
+    return show
+
+
+def _is_locked(fs: Fs, locks: contextlib.ExitStack, target: Target, outcomes: dict[Target, Outcome]) -> bool:
+    try:
+        ensure_log_dir(fs, target.path)
+        locks.enter_context(lock_log_dir(target.path))
+    except LogmendError as error:
+        outcomes[target] = failure(target.path, error)
+        return False
+    return True
+
+
+def _healed(fs: Fs, work: Work, order: Order, made: dict[Target, Made], keeping: Keeping) -> tuple[HealNote, ...]:
+    """Fill holes round by round, until nothing is left that can be filled; `made` gets the plan of what remains."""
+    from cli.heal.heal import heal_round  # noqa: PLC0415
+    from recovery.apply.execute import Orders  # noqa: PLC0415
+
+    filled: list[HealNote] = []
+    orders = Orders("", 0, version(), keeping.directory, keeping.discard)
+    while isinstance(planned := made[order.target], Planned):
+        try:
+            done, notes = heal_round(fs, planned.plan, order.sources, orders, work.reporter)
+        except LogmendError as error:
+            made[order.target] = error
+            break
+        filled += [note for note in notes if note.healed] if done else []
+        if not done:
+            return (*filled, *notes)
+        made |= work.plan_all([(order.target, order.options)])
+    return tuple(filled)
+
+
+def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping, later_ms: int = 0) -> Outcome:
+    """Carry out one plan; `later_ms` makes sure that what follows from a plan is told to be later than that."""
+    path = order.target.path
+    if not isinstance(made, Planned):
+        return failure(path, made)
+    plan = made.plan
+    try:
+        order.agrees(plan)
+        if plan.stopped:
+            return Outcome(path, plan.status, plan)
+        if plan.is_empty:
+            return Outcome(path, _settled(plan), plan, done=0)
+        from recovery.apply.execute import Orders, execute  # noqa: PLC0415 (most runs find nothing to carry out)
+
+        now_ms = time.time_ns() // 1_000_000 + later_ms
+        orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
+        done = execute(fs, plan, made.content_of, orders, work.reporter, threads=_APPLY_THREADS, together=True)
+        work.synced.setdefault(order.target, set()).update(done.synced)
+    except LogmendError as error:
+        return failure(path, error, plan)
+    except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)
+        return failure(path, OwnFault(path, error), plan)
+    return Outcome(
+        path, ExitStatus.CLEAN, plan, done=done.actions, bytes_quarantined=done.kept_bytes, plan_id=done.plan_id
+    )
+
+
+def _added(first: Outcome, second: Outcome) -> Outcome:
+    """Return the outcome of a plan and of the one that follows from it; the first is the one to be told."""
+    done = (first.done or 0) + (second.done or 0)
+    kept = first.bytes_quarantined + second.bytes_quarantined
+    return second._replace(plan=first.plan, plan_id=first.plan_id, done=done, bytes_quarantined=kept)
+
+
+def _looked_again(outcome: Outcome, again: Made) -> Outcome:
+    """Return the outcome with what a second look found; there must be nothing left to do."""
+    if outcome.error is not None:
+        return outcome
+    if not isinstance(again, Planned):
+        return outcome._replace(status=again.status, error=again, hint=next_step(again))
+    after = again.plan
+    if after.is_empty:
+        return outcome._replace(status=after.status if after.stopped else _settled(after), after=after)
+    error = LogmendError(
+        f"{printable(outcome.path)}: its plan was carried out, and a second look still finds work: plan "
+        f"{after.plan_id}. Nothing that was cut is lost; do not start the broker"
+    )
+    hint = f"{command('plan', outcome.path)} shows what; please report it"
+    return outcome._replace(status=error.status, after=after, error=error, hint=hint)
+
+
+def _handed_over(fs: Fs, work: Work, order: Order, outcome: Outcome, keeping: Keeping) -> Outcome:
+    """Raise the recovery points of a log directory that is in order; without room for that it stays as recovered."""
+    plan = outcome.after or outcome.plan
+    if order.keep_points or outcome.done is None or outcome.error is not None or plan is None:
+        return outcome
+    if plan.stopped or not plan.is_empty:
+        return outcome
+    from recovery.apply.execute import Orders  # noqa: PLC0415
+    from recovery.apply.hand_over import hand_over  # noqa: PLC0415 (not for those who only look)
+
+    later_ms = 2  # than what one plan, or two, have done just now
+    now_ms = time.time_ns() // 1_000_000 + later_ms
+    orders = Orders(
+        "", now_ms, version(), keeping.directory, keeping.discard
+    )  # what is done there has plans of its own
+    try:
+        marker = order.options.clean_marker
+        synced = work.synced.get(order.target, set())
+        handed = hand_over(fs, plan, orders, work.reporter, marker=marker, threads=_APPLY_THREADS, synced=synced)
+    except (NoRoom, DiskFull) as error:
+        return outcome._replace(
+            hint=f"make room: the recovery points stay as they were, and all of it is clean: {error}"
+        )
+    except LogmendError as error:
+        return outcome._replace(status=error.status, error=error, hint=next_step(error))
+    return _tails_kept(fs, work, order, outcome._replace(handed=handed), orders._replace(created_ms=now_ms + 1))
+
+
+def _tails_kept(fs: Fs, work: Work, order: Order, outcome: Outcome, orders: Orders) -> Outcome:
+    plan = outcome.after or outcome.plan
+    if not order.keep_tail or plan is None:
+        return outcome
+    from recovery.apply.tails import keep_tails  # noqa: PLC0415
+
+    try:
+        kept = keep_tails(fs, plan, orders, work.reporter, most_bytes=order.keep_tail, days=order.keep_days)
+    except LogmendError as error:
+        return outcome._replace(hint=f"the tails were not kept: {error}")
+    return outcome._replace(tails=kept)
+
+
+def _settled(plan: LogDirPlan) -> ExitStatus:
+    """Return the status of a log directory for which nothing is left that could be done."""
+    return ExitStatus.HELD if plan.is_held else ExitStatus.CLEAN

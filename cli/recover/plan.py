@@ -1,0 +1,130 @@
+"""`logmend plan`: what recover would do, for people or as the JSON that `apply` takes. Changes nothing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+from cli.console import Console
+from cli.heal.heal import add_sources, preview, sources_of
+from cli.recover.work import Work, find_targets, jobs_each, look_at_all, reporting, tell
+from cli.settings.arguments import (
+    add_files,
+    add_marker,
+    add_output,
+    add_work,
+    options_of,
+    require_paths,
+    settings_of,
+    wants_marker,
+)
+from cli.settings.settings import Settings
+from cli.settings.targets import Target, TargetKind, absolute, with_metadata_dir
+from cli.version import version
+from recovery.plan.plan import PlanOptions, to_plain
+from recovery.report.report import Outcome, command, plan_document, plan_text
+from storage.base.errors import ConfigInvalid, ExitStatus, WriteFault, printable
+from storage.disk.fs import OsFs, ReadOnlyFs
+
+if TYPE_CHECKING:
+    from recovery.heal.replica import ReplicaSource
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `plan`."""
+    add_work(parser)
+    parser.add_argument("--accept-loss", action="store_true", help="cut damage in flushed data too, keeping a copy")
+    add_marker(parser)
+    add_sources(parser)
+    parser.add_argument("--out", metavar="FILE", help="write the plan to FILE, which must not exist yet, for apply")
+    add_files(parser)
+    add_output(parser, events=True)
+
+
+def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
+    """Plan and print; return the worst status of the log directories."""
+    settings = settings_of(arguments, environment)
+    options = options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments))
+    return show_plan(console, settings, options, arguments.out, sources_of(arguments, ()))
+
+
+def show_plan(
+    console: Console,
+    settings: Settings,
+    options: PlanOptions,
+    out: str | None,
+    sources: Sequence[ReplicaSource] = (),
+) -> ExitStatus:
+    """Print the plan of every log directory, as `recover --dry-run` does too; nothing is locked, nothing changed."""
+    fs = ReadOnlyFs(OsFs())
+    targets, outcomes = find_targets(fs, require_paths(settings))
+    refuse_files(targets, "plan")
+    if out is not None:
+        refuse_partitions(targets, "plan --out")
+        _refuse_inside(targets, out)
+    options = with_metadata_dir(fs, targets, options)
+    with reporting(console, settings) as reporter:
+        outcomes = [*look_at_all(Work(fs, reporter, jobs_each(settings, len(targets))), targets, options), *outcomes]
+    if sources:
+        outcomes = [
+            o._replace(healing=preview(fs, o.plan, sources)) if o.plan is not None else o for o in outcomes
+        ]  # fmt: skip
+    status = tell(console, outcomes, lambda outcome: plan_text(outcome, console.style))
+    planned = [outcome for outcome in outcomes if outcome.plan is not None]
+    if console.json:
+        console.document(_document(planned) | ({"healing": _healing(planned)} if sources else {}))
+    if out is not None:
+        write_plan(out, planned)
+        console.complain(f"plan written; next: {command('apply', out)}")
+    return status
+
+
+def _refuse_inside(targets: Sequence[Target], out: str) -> None:
+    """Raise `ConfigInvalid` for a plan file inside a log directory: nothing there may change by looking."""
+    for target in targets:
+        if absolute(out).is_relative_to(target.path):
+            raise ConfigInvalid(f"--out {printable(out)} lies in the log directory {printable(target.path)}")
+
+
+def _document(planned: Sequence[Outcome]) -> dict[str, object]:
+    return plan_document([outcome.plan for outcome in planned if outcome.plan is not None], version())
+
+
+def _healing(planned: Sequence[Outcome]) -> object:
+    return [to_plain(note) for outcome in planned for note in outcome.healing]
+
+
+def write_plan(out: str, planned: Sequence[Outcome]) -> None:
+    """Write the plan to a new file; an old one may be what somebody is about to apply."""
+    import json  # noqa: PLC0415
+
+    text = json.dumps(_document(planned), indent=1) + "\n"
+    try:
+        with Path(out).open("x", encoding="ascii") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigInvalid(f"--out {printable(out)}: exists already; name a new file") from None
+    except OSError as error:
+        raise WriteFault("writing the plan", PurePath(out), error) from error
+
+
+def refuse_files(targets: Sequence[Target], what: str) -> None:
+    """Raise `ConfigInvalid` for a target that is a single file."""
+    for target in targets:
+        if target.kind is TargetKind.FILE:
+            raise ConfigInvalid(
+                f"{printable(target.path)} is a file; {what} works on log directories. "
+                f"To check a file: {command('verify', target.path)}"
+            )
+
+
+def refuse_partitions(targets: Sequence[Target], what: str) -> None:
+    """Raise `ConfigInvalid` for a target that is the directory of one partition."""
+    for target in targets:
+        if target.kind is TargetKind.PARTITION:
+            raise ConfigInvalid(
+                f"{printable(target.path)} is the directory of one partition; {what} works on a whole log directory: "
+                f"{command('recover', target.log_dir)}, with --topic for some topics alone"
+            )

@@ -1,0 +1,92 @@
+"""`logmend recover`: plan, carry out, and look again. `--dry-run` prints the very plan and changes nothing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from cli.console import Console
+from cli.heal.heal import add_sources, sources_of
+from cli.recover.carry_out import Order, add_hand_over, add_keeping, add_tails, carry_out_all, keeping_of, tail_bytes
+from cli.recover.plan import refuse_files, refuse_partitions, show_plan
+from cli.recover.work import find_targets, tell
+from cli.settings.arguments import (
+    add_files,
+    add_marker,
+    add_output,
+    add_work,
+    options_of,
+    require_paths,
+    settings_of,
+    wants_marker,
+)
+from cli.settings.targets import with_metadata_dir
+from cli.version import version
+from recovery.report.report import Outcome, document, outcome_document, recover_text, worst
+from storage.base.errors import ConfigInvalid, ExitStatus
+from storage.disk.fs import OsFs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `recover`."""
+    add_work(parser)
+    parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing; 1 if it is not empty")
+    parser.add_argument("--accept-loss", action="store_true", help="cut damage in flushed data too, keeping a copy")
+    add_keeping(parser)
+    add_sources(parser)
+    add_hand_over(parser)
+    add_tails(parser)
+    add_marker(parser)
+    add_files(parser)
+    add_output(parser, events=True)
+
+
+def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
+    """Recover every log directory and return the worst status."""
+    refuse_foreign_daemon()
+    settings = settings_of(arguments, environment)
+    options = options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments))
+    if arguments.dry_run:
+        return show_plan(console, settings, options, None, sources_of(arguments, ()))
+    fs = OsFs()
+    targets, failed = find_targets(fs, require_paths(settings))
+    refuse_files(targets, "recover")
+    refuse_partitions(targets, "recover")
+    options = with_metadata_dir(fs, targets, options)
+    keeping = keeping_of(arguments, settings, [target.path for target in targets])
+    sources = sources_of(arguments, [target.path for target in targets])
+    tail, days, keep = tail_bytes(arguments), arguments.keep_days, arguments.keep_points
+    orders = [
+        Order(target, options, keep_points=keep, sources=sources, keep_tail=tail, keep_days=days) for target in targets
+    ]
+    outcomes = carry_out_all(console, settings, orders, keeping)
+    return tell_done(console, "recover", [*outcomes, *failed])
+
+
+def tell_done(console: Console, name: str, outcomes: Sequence[Outcome]) -> ExitStatus:
+    """Write what was done in each log directory and return the worst status."""
+    status = tell(console, outcomes, lambda outcome: recover_text(outcome, console.style))
+    if console.json:
+        parts = [outcome_document(outcome, with_plan=True) for outcome in outcomes]
+        console.document(document(name, version(), worst(o.status for o in outcomes), results=parts))
+    return status
+
+
+def refuse_foreign_daemon() -> None:
+    """Raise `ConfigInvalid` where somebody else's package is installed as `daemon`, over ours or in its place.
+
+    python-daemon has the same import name; pip lets either overwrite the other without a word.
+    """
+    found = PathFinder.find_spec("daemon")
+    if found is None:
+        return
+    places = list(found.submodule_search_locations or [])
+    if found.origin is not None and not places:
+        places = [str(Path(found.origin).parent)]
+    if any((Path(place) / "daemon.py").is_file() for place in places):
+        raise ConfigInvalid(
+            "the package python-daemon is installed beside logmend and shares the import name `daemon` with it; "
+            "install logmend into an environment of its own (a venv, or pipx)"
+        )

@@ -1,0 +1,268 @@
+"""Plans the log directories that a command was given, side by side, and tells what came of each.
+
+One of them failing does not stop the others: a fault becomes its outcome, and the worst status wins at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import PurePath
+from typing import Final
+
+from cli.advice import next_step
+from cli.console import Console
+from cli.progress import ProgressReporter, Show, choose_mode
+from cli.settings.settings import Settings
+from cli.settings.targets import Target, TargetKind, distinct, find_target
+from cli.signals import handled
+from recovery.logdir.survey import Planned, find_duplicates, plan_log_dir, plan_partition_dir
+from recovery.partition.memory import Memory
+from recovery.plan.decide import Flushed, Where, decide
+from recovery.plan.findings import Damage, Finding
+from recovery.plan.plan import LogDirPlan, PlanOptions, Verdict
+from recovery.report.report import Outcome, finding_document, outcome_document, root_of, worst
+from storage.base.errors import EnvironmentFault, ExitStatus, LogmendError, printable
+from storage.disk.fs import ReadFs, lock_state
+
+_LOOK_UP_SECONDS: Final = 0.1
+_SHORT_SECONDS: Final = 0.0001
+Request = tuple[Target, PlanOptions]
+Made = Planned | LogmendError
+"""A plan, or why there is none."""
+
+
+class OwnFault(LogmendError):
+    """A fault of this program that ended the work on one log directory; what it was is its cause."""
+
+    def __init__(self, path: PurePath, cause: Exception) -> None:
+        super().__init__(path, cause)
+        self.path, self.__cause__ = path, cause
+
+    def __str__(self) -> str:
+        what = f"{type(self.__cause__).__name__}: {printable(self.__cause__)}"
+        return f"{printable(self.path)}: a fault of logmend itself: {what}; --debug shows the traceback"
+
+
+class _Worker(threading.Thread):
+    """One call in a thread of its own. A pool of `concurrent.futures` brings logging along: 5 ms at every start."""
+
+    def __init__(self, call: Callable[[], Made]) -> None:
+        super().__init__(name="log-dir")
+        self._call = call
+        self._made: Made | None = None
+        self._raised: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._made = self._call()
+        except BaseException as error:  # noqa: BLE001 (raised again by `take`)
+            self._raised = error
+
+    def take(self) -> Made:
+        """Return what the call returned, or raise what it raised, once the thread has ended."""
+        if self._raised is not None:
+            raise self._raised
+        assert self._made is not None
+        return self._made
+
+
+def load_the_rest() -> None:
+    """Import what is needed once segments have been read: while other threads read, it takes no time."""
+    for name in ("recovery.partition.partition_plan", "hashlib", "json"):
+        importlib.import_module(name)
+
+
+class Work:
+    """What planning needs, whichever directory it is for. `jobs`: threads that read one log directory.
+
+    `list_ahead`: see `plan_log_dir`; more than 1 only under the lock. `meanwhile` is called while other threads work.
+    """
+
+    def __init__(
+        self,
+        fs: ReadFs,
+        reporter: ProgressReporter,
+        jobs: int,
+        *,
+        list_ahead: int = 1,
+        meanwhile: Callable[[], None] = load_the_rest,
+    ) -> None:
+        self.fs, self.reporter, self.jobs, self.list_ahead = fs, reporter, jobs, list_ahead
+        self._meanwhile = meanwhile
+        self.memories: dict[Target, Memory] = {}
+        """What the first look at a log directory has seen, for the second."""
+        self.synced: dict[Target, set[PurePath]] = {}
+        """Files that carrying out a plan has made durable."""
+
+    def in_one_thread(self) -> Work:
+        """Return the same for a look that reads next to nothing: threads would mostly wait for one another."""
+        made = Work(self.fs, self.reporter, 1, list_ahead=self.list_ahead)
+        made.memories, made.synced = self.memories, self.synced
+        return made
+
+    def plan(self, target: Target, options: PlanOptions) -> Planned:
+        """Plan a log directory, or one partition's directory alone."""
+        if options.metadata_dir == str(target.path):
+            options = options._replace(metadata_dir=None)  # it looks into itself first; so a plan needs not say so
+        if target.kind is TargetKind.PARTITION:
+            return plan_partition_dir(self.fs, target.path, options, self.reporter, self.jobs)
+        memory = self.memories.get(target)
+        planned = plan_log_dir(self.fs, target.path, options, self.reporter, self.jobs, memory, self.list_ahead)
+        self.memories[target] = planned.memory
+        return planned
+
+    def plan_all(self, requests: Sequence[Request]) -> dict[Target, Made]:
+        """Plan several at once, for they mostly lie on disks of their own; findings that take all of them included."""
+        made = dict(zip((target for target, _ in requests), self._side_by_side(requests), strict=True))
+        mark_duplicates([each for each in made.values() if isinstance(each, Planned)])
+        return made
+
+    def _side_by_side(self, requests: Sequence[Request]) -> Sequence[Made]:
+        if not requests or (len(requests) == 1 and self.jobs == 1):
+            return [self._made(request) for request in requests]
+        workers = [_Worker(functools.partial(self._made, request)) for request in requests]
+        # Not in this thread: what a handler of a signal raises would be lost in what Python itself does at an import.
+        meanwhile = threading.Thread(target=self._use_the_wait, name="meanwhile")
+        try:
+            for worker in workers:
+                worker.start()
+            meanwhile.start()
+            # Signals are handled in this thread, and only while it runs: one that was delivered to another thread does
+            # not wake it. So it looks up now and then instead of waiting for the results.
+            for worker in workers:
+                while worker.is_alive():
+                    worker.join(_LOOK_UP_SECONDS)
+        finally:
+            for thread in (*workers, meanwhile):
+                if thread.ident is not None:
+                    thread.join()
+        return [worker.take() for worker in workers]
+
+    def _use_the_wait(self) -> None:
+        """Do what is to be done meanwhile; threads that read are let in often, for they only come for moments."""
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(_SHORT_SECONDS)
+        try:
+            self._meanwhile()
+        finally:
+            sys.setswitchinterval(interval)
+
+    def _made(self, request: Request) -> Made:
+        try:
+            return self.plan(*request)
+        except LogmendError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)
+            return OwnFault(request[0].path, error)
+
+
+def jobs_each(settings: Settings, log_dirs: int) -> int:
+    """Return the threads for each log directory: what was asked for, else a share of the processors."""
+    if settings.origins.get("jobs") != "default":
+        return settings.jobs
+    return max(settings.jobs // max(log_dirs, 1), 1)
+
+
+@contextlib.contextmanager
+def reporting(console: Console, settings: Settings, show: Show | None = None) -> Iterator[ProgressReporter]:
+    """Give the reporter of this run; SIGUSR1 makes it print a line for as long as the context lasts."""
+    is_terminal = console.err.isatty()
+    reporter = ProgressReporter(console, choose_mode(settings.progress, is_terminal=is_terminal), show=show)
+    with handled(stop=reporter.stop, tell=reporter.print_line):
+        try:
+            yield reporter
+        finally:
+            reporter.clear()
+
+
+def failure(path: PurePath, error: LogmendError, plan: LogDirPlan | None = None) -> Outcome:
+    """Return the outcome of work that a fault ended."""
+    return Outcome(path, error.status, plan, error=error, hint=next_step(error))
+
+
+def find_targets(fs: ReadFs, names: Iterable[str]) -> tuple[list[Target], list[Outcome]]:
+    """Return what there is to work on, and the outcome of every name that leads nowhere.
+
+    A partition of a log directory that is named as well is part of that.
+    """
+    found: list[Target] = []
+    failed: list[Outcome] = []
+    for name in names:
+        try:
+            found.append(find_target(fs, name))
+        except EnvironmentFault as error:
+            failed.append(failure(PurePath(name), error))
+    whole = {target.path for target in found if target.kind is TargetKind.LOG_DIR}
+    return distinct(t for t in found if t.kind is TargetKind.LOG_DIR or t.path.parent not in whole), failed
+
+
+def look_at_all(work: Work, targets: Sequence[Target], options: PlanOptions) -> list[Outcome]:
+    """Return what a command that only reads finds out about each target."""
+    made = work.plan_all([(target, options) for target in targets])
+    return [
+        Outcome(target.path, each.plan.status, each.plan, in_use=is_in_use(target.log_dir))
+        if isinstance(each, Planned)
+        else failure(target.path, each)
+        for target, each in made.items()
+    ]
+
+
+def mark_duplicates(planned: Sequence[Planned]) -> None:
+    """Add to the plans of several log directories the findings about partitions that lie in more than one of them."""
+    for name, places in find_duplicates([each.plan for each in planned]).items():
+        for each in planned:
+            here = [place for place in places if place.parent == each.plan.log_dir]
+            others = ", ".join(printable(place) for place in places if place not in here)
+            found = [Finding(Damage.DUPLICATE_PARTITION, place, f"{name} lies in {others} as well") for place in here]
+            where = Where(Flushed.YES, valid_after=False, replica=False, accept_loss=False, log_open=True, marker=False)
+            row = decide(Damage.DUPLICATE_PARTITION.subject, where)
+            verdicts = tuple(Verdict(finding, row.letter, row.decision.value) for finding in found)
+            each.plan = each.plan._replace(verdicts=each.plan.verdicts + verdicts)
+
+
+def is_in_use(log_dir: PurePath) -> bool:
+    """Tell whether somebody holds the lock; where that cannot be asked, it is not known, and not said."""
+    try:
+        return lock_state(log_dir) is not None
+    except EnvironmentFault:
+        return False
+
+
+def events_of(outcome: Outcome) -> Iterator[dict[str, object]]:
+    """Return the events that end the work on one directory, as they go out with --jsonl."""
+    plan = outcome.plan
+    if plan is not None:
+        for verdict in plan.all_verdicts():
+            yield {"event": "finding", "log_dir": str(plan.log_dir), **finding_document(verdict, root_of(plan))}
+    told = outcome_document(outcome)
+    told.pop("findings", None)
+    yield {"event": "log_dir_finished", **told}
+
+
+def tell(console: Console, outcomes: Sequence[Outcome], text: Callable[[Outcome], str]) -> ExitStatus:
+    """Write outcomes for people or as events, and return the worst status."""
+    for outcome in outcomes:
+        if outcome.error is not None:
+            complain(console, outcome.error, outcome.hint)
+        if console.jsonl:
+            for event in events_of(outcome):
+                console.event(event)
+        elif console.is_text:
+            console.say(text(outcome))
+    return worst(outcome.status for outcome in outcomes)
+
+
+def complain(console: Console, error: LogmendError, hint: str) -> None:
+    """Write what ended the work on one log directory, and what to try next."""
+    if console.debug and isinstance(error, OwnFault):
+        import traceback  # noqa: PLC0415
+
+        console.show("".join(traceback.format_exception(error.__cause__)))
+    console.complain(str(error))
+    if hint:
+        console.complain(f"next: {hint}")

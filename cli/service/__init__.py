@@ -1,0 +1,1 @@
+"""Commands that run or ask the service: run, serve, scrub, status, config."""

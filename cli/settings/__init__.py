@@ -1,0 +1,1 @@
+"""Flags, environment and configuration files as settings of a command."""

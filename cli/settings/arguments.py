@@ -1,0 +1,122 @@
+"""Arguments that several commands share, and the settings made from them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cli.settings.settings import DEPTHS, KEYS, PROGRESS, Settings, load_settings
+from cli.settings.targets import absolute
+from storage.base.errors import ConfigInvalid, printable
+
+if TYPE_CHECKING:
+    from pathlib import PurePath
+
+    from recovery.plan.plan import PlanOptions
+
+
+def add_output(parser: argparse.ArgumentParser, *, events: bool = False) -> None:
+    """Add how results are written."""
+    group = parser.add_argument_group("output")
+    # SUPPRESS: what stands before the command's name is not undone by a default here.
+    group.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON document instead of text"
+    )
+    group.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    if events:
+        group.add_argument("--jsonl", action="store_true", help="one line of JSON for each event, as it happens")
+        group.add_argument("--progress", choices=PROGRESS, help="progress on standard error (auto)")
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Add the files that settings come from."""
+    group = parser.add_argument_group("settings")
+    group.add_argument("--config", metavar="FILE", help="logmend's own settings, TOML")
+    group.add_argument(
+        "--server-properties", metavar="FILE", help="the broker's: log directories, index and thread settings"
+    )
+
+
+def add_work(parser: argparse.ArgumentParser) -> None:
+    """Add what to work on and how thoroughly."""
+    parser.add_argument("log_dirs", nargs="*", metavar="PATH", help="log directory or partition directory")
+    parser.add_argument(
+        "--topic", action="append", dest="topics", metavar="GLOB", help="only topics like this; may be repeated"
+    )
+    parser.add_argument("-j", dest="jobs", metavar="N", help="threads that read one log directory")
+    parser.add_argument("--depth", choices=DEPTHS, help="how much of flushed segments is read (quick)")
+    parser.add_argument("--user", metavar="USER", help="user that the broker runs as; files of others are reported")
+
+
+def settings_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
+    """Return the settings in force for these arguments."""
+    names = [*(key.name for key in KEYS), "config", "server_properties"]
+    flags: dict[str, Any] = {name: getattr(arguments, name, None) for name in names}
+    return load_settings(flags, environment)
+
+
+def require_paths(settings: Settings) -> tuple[str, ...]:
+    """Return the names to work on; `ConfigInvalid` if there are none."""
+    if not settings.log_dirs:
+        raise ConfigInvalid("no log directory: name one, or give --server-properties FILE, or set log_dirs")
+    return settings.log_dirs
+
+
+def places_of(settings: Settings) -> list[PurePath]:
+    """Return the log directories, and the directory for copies, in which to look for what was kept."""
+    named = [*settings.log_dirs, *([settings.quarantine] if settings.quarantine else [])]
+    if not named:
+        raise ConfigInvalid("no log directory: name one, or give --server-properties FILE, or set log_dirs")
+    return list(dict.fromkeys(absolute(name) for name in named))
+
+
+def options_of(
+    settings: Settings, *, accept_loss: bool = False, now_ms: int | None = None, clean_marker: bool = False
+) -> PlanOptions:
+    """Return what a plan depends on besides the bytes."""
+    from recovery.plan.plan import PlanOptions  # noqa: PLC0415
+
+    return PlanOptions(
+        depth=settings.depth,
+        accept_loss=accept_loss,
+        topics=settings.topics,
+        index_interval_bytes=settings.index_interval_bytes,
+        segment_index_bytes=settings.segment_index_bytes,
+        metadata_dir=None if settings.metadata_dir is None else str(absolute(settings.metadata_dir)),
+        user=settings.user,
+        now_ms=now_ms,
+        clean_marker=clean_marker,
+    )
+
+
+def add_marker(parser: argparse.ArgumentParser) -> None:
+    """Add the marker that spares a broker its own scan."""
+    parser.add_argument(
+        "--clean-marker",
+        metavar="VERSION",
+        help="mark the directory as shut down cleanly, for a broker of this version (tested: 4.3)",
+    )
+
+
+def wants_marker(arguments: argparse.Namespace) -> bool:
+    """Tell whether a marker was asked for; `ConfigInvalid` for a broker with which nobody has tried it."""
+    version_named = arguments.clean_marker
+    if version_named is None:
+        return False
+    from recovery.apply.hand_over import MARKED_VERSIONS  # noqa: PLC0415
+
+    if not any(version_named == known or version_named.startswith(known + ".") for known in MARKED_VERSIONS):
+        raise ConfigInvalid(
+            f"--clean-marker {printable(version_named)}: tested with {', '.join(MARKED_VERSIONS)} alone; "
+            "another broker may take it for more than it says"
+        )
+    return True
+
+
+def add_comparison(parser: argparse.ArgumentParser) -> None:
+    """Add what lets `verify` hold directories against a manifest."""
+    group = parser.add_argument_group("evidence")
+    group.add_argument("--manifest", metavar="FILE", help="say what is missing, extra or changed since `manifest`")
+    group.add_argument("--allowed-signers", metavar="FILE", help="FILE.sig must be of one of these")
+    group.add_argument("--signer", metavar="WHO", help="who must have signed it, as the allowed signers name them")

@@ -1,0 +1,107 @@
+"""What the names on the command line stand for: a log directory, one partition's directory, or a single file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from enum import Enum
+from pathlib import PurePath
+from typing import Final, NamedTuple
+
+from recovery.plan.plan import PlanOptions
+from storage.base.errors import ConfigInvalid, CorruptData, EnvironmentFault, printable
+from storage.base.names import METADATA_TOPIC, REMOTE_INDEX_CACHE, parse_directory_name, parse_root_file_name
+from storage.disk.fs import FileKind, FileStat, ReadFs
+
+_PARTITION_FILES: Final = ("partition.metadata", "leader-epoch-checkpoint")
+_DIGITS: Final = 20
+
+
+class TargetKind(Enum):
+    """What a name stands for."""
+
+    LOG_DIR = "log directory"
+    PARTITION = "partition directory"
+    FILE = "file"
+
+
+class Target(NamedTuple):
+    """One thing to work on, by its absolute path with symbolic links resolved."""
+
+    kind: TargetKind
+    path: PurePath
+
+    @property
+    def log_dir(self) -> PurePath:
+        """The log directory that it is, or lies in: where the lock is."""
+        return self.path if self.kind is TargetKind.LOG_DIR else self.path.parent
+
+
+def absolute(name: str) -> PurePath:
+    """Return the one path that `name` leads to: the operator may name a link; below it none is followed.
+
+    A plan names what it was made for, so the same directory must have the same name however it was typed.
+    """
+    if not name or "\0" in name:
+        raise ConfigInvalid("an empty name, or one with a zero byte, names no file")
+    return PurePath(os.path.realpath(name))
+
+
+def find_target(fs: ReadFs, name: str) -> Target:
+    """Return what `name` stands for; `ReadFault` if it cannot be looked at.
+
+    A directory is told by what lies in it: the volumes of a broker in a container may be called `data-0`, which would
+    do as the name of a partition as well.
+    """
+    path = absolute(name)
+    if fs.stat(path).kind is not FileKind.DIRECTORY:
+        return Target(TargetKind.FILE, path)
+    return Target(TargetKind.PARTITION if _is_partition(fs, path) else TargetKind.LOG_DIR, path)
+
+
+def _is_partition(fs: ReadFs, path: PurePath) -> bool:
+    files = [name for name, stat in fs.entries(path).items() if stat.kind is not FileKind.DIRECTORY]
+    return any(name in _PARTITION_FILES or _is_segment_file(name) for name in files)
+
+
+def _is_segment_file(name: str) -> bool:
+    digits = name[:_DIGITS]
+    return len(digits) == _DIGITS and digits.isascii() and digits.isdecimal() and name[_DIGITS : _DIGITS + 1] == "."
+
+
+def ensure_log_dir(fs: ReadFs, path: PurePath) -> None:
+    """Raise `ConfigInvalid` for a directory that holds things, and nothing of a broker: a lock file is not made there.
+
+    An empty directory is fine: brokers are started on those.
+    """
+    found = fs.entries(path)
+    if found and not any(_is_of_broker(name, stat) for name, stat in found.items()):
+        raise ConfigInvalid(f"{printable(path)} holds no partition and no file of a broker: is it a log directory?")
+
+
+def _is_of_broker(name: str, stat: FileStat) -> bool:
+    if stat.kind is not FileKind.DIRECTORY:
+        return parse_root_file_name(name) is not None
+    try:
+        parse_directory_name(name)
+    except CorruptData:
+        return name == REMOTE_INDEX_CACHE
+    return True
+
+
+def with_metadata_dir(fs: ReadFs, targets: Iterable[Target], options: PlanOptions) -> PlanOptions:
+    """Return the options with the log directory of the metadata log, which tells topics' ids, if a target has it."""
+    if options.metadata_dir is not None:
+        return options
+    for target in targets:
+        place = target.log_dir / f"{METADATA_TOPIC}-0"
+        with contextlib.suppress(EnvironmentFault):
+            if fs.stat(place).kind is FileKind.DIRECTORY:
+                return options._replace(metadata_dir=str(target.log_dir))
+    return options
+
+
+def distinct(targets: Iterable[Target]) -> list[Target]:
+    """Return the targets in their order, each once."""
+    return list(dict.fromkeys(targets))

@@ -1,0 +1,1 @@
+"""What happened: the log, the counters, the notifier."""

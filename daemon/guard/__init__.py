@@ -1,0 +1,1 @@
+"""Follows the log directory of a running broker."""

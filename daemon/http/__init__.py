@@ -1,0 +1,1 @@
+"""Status, metrics and the page over HTTP."""

@@ -1,0 +1,154 @@
+"""What stands between the world and the pages: limits on connections and their patience, and headers on every answer.
+
+Nothing that a client does, or leaves undone, costs more than a bounded amount of memory, and none of it is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, cast
+
+from aiohttp import web
+
+from daemon.http.sockets import is_loopback
+
+MAX_CONNECTIONS: Final = 64
+"""At the same time; one more is closed at once."""
+PATIENCE_SECONDS: Final = 10.0
+"""For a client to send a whole request, or the next one."""
+ANSWER_SECONDS: Final = 60.0
+"""For a client to take an answer that ends."""
+MAX_LINE: Final = 2048
+MAX_FIELD: Final = 4096
+MAX_HEADERS: Final = 48
+MAX_BODY: Final = 1024
+MAX_REQUEST: Final = 32 * 1024
+"""Bytes of one request with everything; what sends more is cut off before anything looks at it."""
+_SWEEP_SECONDS: Final = 1.0
+
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "Server": "logmend",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Door(asyncio.Protocol):
+    """One connection, with a limit to how long it may take; what it says is for the protocol behind it."""
+
+    def __init__(self, behind: asyncio.Protocol, doors: Doors) -> None:
+        self._behind, self._doors = behind, doors
+        self.transport: asyncio.Transport | None = None
+        self.deadline: float | None = doors.time() + PATIENCE_SECONDS
+        self.received = 0
+        """Bytes since the last request was answered."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        if not self._doors.take(self):
+            self.transport.abort()
+            return
+        self._behind.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._doors.let_go(self):
+            self._behind.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self.received += len(data)
+        if self.received > MAX_REQUEST and self.transport is not None:
+            self.transport.abort()
+        elif self._doors.has(self):
+            self._behind.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._behind.eof_received() if self._doors.has(self) else None
+
+    def pause_writing(self) -> None:
+        if self._doors.has(self):
+            self._behind.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._doors.has(self):
+            self._behind.resume_writing()
+
+
+class Doors:
+    """All connections of a server. Belongs to the thread of its event loop."""
+
+    def __init__(self, limit: int = MAX_CONNECTIONS) -> None:
+        self._limit = limit
+        self._open: dict[asyncio.BaseTransport, Door] = {}
+        self.refused = 0
+
+    @staticmethod
+    def time() -> float:
+        """Return the time of the event loop."""
+        return asyncio.get_running_loop().time()
+
+    def factory(self, server: Callable[[], asyncio.BaseProtocol]) -> Callable[[], asyncio.Protocol]:
+        """Return what makes the protocol of a new connection."""
+        return lambda: Door(cast("asyncio.Protocol", server()), self)
+
+    def take(self, door: Door) -> bool:
+        """Count a connection in; False if there are too many."""
+        if len(self._open) >= self._limit or door.transport is None:
+            self.refused += 1
+            return False
+        self._open[door.transport] = door
+        return True
+
+    def let_go(self, door: Door) -> bool:
+        """Count a connection out; False if it had not been counted in."""
+        return door.transport is not None and self._open.pop(door.transport, None) is not None
+
+    def has(self, door: Door) -> bool:
+        """Say whether a connection was counted in."""
+        return door.transport is not None and door.transport in self._open
+
+    def begun(self, request: web.BaseRequest, seconds: float | None) -> None:
+        """Give a whole request's answer its own time; None for one that never ends."""
+        self._set(request, seconds)
+
+    def ended(self, request: web.BaseRequest) -> None:
+        """Wait for the next request on this connection, for a while."""
+        self._set(request, PATIENCE_SECONDS)
+        door = self._open.get(request.transport) if request.transport is not None else None
+        if door is not None:
+            door.received = 0
+
+    def _set(self, request: web.BaseRequest, seconds: float | None) -> None:
+        door = self._open.get(request.transport) if request.transport is not None else None
+        if door is not None:
+            door.deadline = None if seconds is None else self.time() + seconds
+
+    async def sweep(self) -> None:
+        """Close, for ever, whatever has used up its time."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            now = self.time()
+            for transport, door in list(self._open.items()):
+                if door.deadline is not None and now > door.deadline:
+                    cast("asyncio.Transport", transport).abort()
+
+
+def is_host_known(header: str | None, names: frozenset[str]) -> bool:
+    """Say whether a `Host` header names this server by an address of its own or a name that was configured.
+
+    A page on another site can make a browser ask a name that its owner lets point here (DNS rebinding): such a name is
+    not known.
+    """
+    if header is None:
+        return False
+    host, _, port = header.rpartition(":")
+    if not host or not port.isdigit() or header.endswith("]"):
+        host = header
+    host = host.removeprefix("[").removesuffix("]").lower()
+    return is_loopback(host) or host in names

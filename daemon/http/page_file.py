@@ -1,0 +1,44 @@
+"""The page for people: one document that needs nothing from anywhere, and the policy that keeps it so."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+from typing import NamedTuple
+
+
+class Page(NamedTuple):
+    """The document, and the `Content-Security-Policy` that allows its own script and style, by their hashes."""
+
+    body: bytes
+    policy: str
+
+
+def load_page() -> Page:
+    """Return the page, put together from its parts; what a browser may run is what is in them, and nothing else."""
+    folder = files("daemon.http") / "page"
+    html, css, script = ((folder / name).read_text("utf-8") for name in ("page.html", "page.css", "page.js"))
+    body = html.replace("/*css*/", css).replace("/*js*/", script)
+    assert css in body and script in body  # noqa: PT018 (the marks were there)
+    return Page(body.encode(), _policy(css, script))
+
+
+def _policy(css: str, script: str) -> str:
+    parts = (
+        "default-src 'none'",
+        f"script-src {_hash(script)}",
+        f"style-src {_hash(css)}",
+        "connect-src 'self'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+    return "; ".join(parts)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,1 @@
+"""What was verified when: reads past the page cache, and the SQLite ledger."""

@@ -1,0 +1,1 @@
+"""Workers for the log directories that logmend owns."""

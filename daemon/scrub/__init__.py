@@ -1,0 +1,1 @@
+"""Old bytes read again within a promised time."""

@@ -1,0 +1,1 @@
+"""Puts the parts of the service together and runs them."""

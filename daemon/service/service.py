@@ -1,0 +1,253 @@
+"""Service: gives each worker a thread, hands changes to them, says how they are, and ends them in good order.
+
+`run` belongs to the main thread and returns when the service has ended; `snapshot`, `command`, `request_stop`,
+`request_reload` and `changed` may be called from any thread, the requests from a signal handler as well.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Final, Protocol
+
+from daemon.service.runner import Runner
+from daemon.service.systemd import Systemd
+from daemon.status.file import StatusFile
+from daemon.status.line import status_line
+from daemon.status.model import Clock, DirState, Events, ListenerStatus, LogDirStatus, ServiceStatus, Worker
+from recovery.report.report import worst
+from storage.base.errors import ConfigInvalid, ExitStatus
+
+_EXTEND_EVERY: Final = 5.0
+_STILL_SECONDS: Final = 30.0
+"""So long may a worker stand still and yet count as moving, where nobody says what the watchdog allows."""
+_SETTLED: Final = (DirState.SERVING, DirState.GUARDING, DirState.OFFLINE, DirState.ABSENT, DirState.STOPPED)
+
+
+class Part(Protocol):
+    """What runs beside the workers with threads of its own: the watcher, the HTTP server.
+
+    It is handed what it needs when it is made; `start` and `stop` are called by the main thread.
+    """
+
+    def start(self) -> None:
+        """Begin; returns at once. What goes wrong is told as an event, and the service goes on without it."""
+
+    def beat(self) -> bool:
+        """Tell whether its threads are alive; `True` where it has none. Called about once a second."""
+
+    def stop(self) -> None:
+        """End, within a second or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What came of reading the configuration again: keys in force now, and keys that need a new start."""
+
+    changed: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a service is given besides its workers."""
+
+    version: str
+    kernel: str
+    events: Events
+    clock: Clock
+    systemd: Systemd = field(default_factory=Systemd)
+    status_file: StatusFile | None = None
+    reload: Callable[[], Reloaded] = Reloaded
+    """Reads the configuration again and puts in force what can change; `ConfigInvalid` if it is wrong."""
+    config_path: str = ""
+    counters: Callable[[], dict[str, int]] = dict
+    listeners: Callable[[], tuple[ListenerStatus, ...]] = tuple
+    tick_seconds: float = 1.0
+    """How often the main thread looks around."""
+
+
+class Service:
+    """See the module."""
+
+    def __init__(self, workers: Sequence[Worker], setup: Setup) -> None:
+        self._setup, self._events, self._clock = setup, setup.events, setup.clock
+        self._runners = [Runner(worker, setup.events) for worker in workers]
+        self._parts: list[Part] = []
+        # Signal handlers put into it: no other queue allows that while the very thread is in the middle of a `get`.
+        self._orders: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._started_ms = setup.clock.now_ms()
+        self._stopping = self._was_ready = False
+        now = setup.clock.monotonic()
+        self._moved = dict.fromkeys(range(len(self._runners)), now)
+        self._parts_moved = self._extended = self._began = now
+        self._line = ""
+
+    def add(self, part: Part) -> None:
+        """Take in a part; before `run`. Parts start before the workers and stop after them, the first one last."""
+        self._parts.append(part)
+
+    def changed(self, paths: Iterable[PurePath]) -> None:
+        """Hear that these paths changed: each worker is woken with those that lie in its log directories."""
+        found = frozenset(paths)
+        for runner in self._runners:
+            mine = frozenset(p for p in found if any(p.is_relative_to(d) for d in runner.worker.log_dirs))
+            if mine:
+                runner.wake(mine)
+
+    def snapshot(self) -> ServiceStatus:
+        """Return how the service is, at once."""
+        log_dirs = tuple(each for runner in self._runners for each in runner.status())
+        return ServiceStatus(
+            self._setup.version, self._setup.kernel, os.getpid(), self._started_ms, self._clock.now_ms(),
+            ready=not self._stopping and all(each.state in _SETTLED for each in log_dirs),
+            stopping=self._stopping, log_dirs=log_dirs, listeners=self._setup.listeners(),
+            counters=self._setup.counters(),
+        )  # fmt: skip
+
+    def command(self, name: str, argument: str = "", log_dir: PurePath | None = None) -> str:
+        """Give an order to the worker of a log directory, or to every one; `ValueError` if nobody takes it."""
+        asked = [r for r in self._runners if log_dir is None or log_dir in r.worker.log_dirs]
+        if not asked:
+            raise ValueError(f"no such log directory: {log_dir}")
+        answers, refusals = [], []
+        for runner in asked:
+            try:
+                answers.append(runner.command(name, argument))
+            except ValueError as error:
+                refusals.append(error)
+        if not answers:
+            raise refusals[0]
+        return "\n".join(dict.fromkeys(answers))
+
+    def request_stop(self, reason: str = "asked to stop") -> None:
+        """Ask for the end; returns at once."""
+        self._orders.put(("stop", reason))
+
+    def request_reload(self) -> None:
+        """Ask for the configuration to be read again; returns at once."""
+        self._orders.put(("reload", ""))
+
+    def run(self) -> ExitStatus:
+        """Work until asked to stop; return the worst status of the log directories."""
+        paths = [str(path) for runner in self._runners for path in runner.worker.log_dirs]
+        setup = self._setup
+        self._events.tell(
+            "service_started", version=setup.version, kernel=setup.kernel, pid=os.getpid(), log_dirs=paths
+        )
+        for part in self._parts:
+            part.start()
+        for runner in self._runners:
+            runner.start()
+        reason = self._work()
+        return self._end(reason)
+
+    # ---- while it runs, all of it by the main thread
+
+    def _work(self) -> str:
+        """Tick until an order to stop comes, or nobody is left who works; return why."""
+        while True:
+            if all(runner.has_ended for runner in self._runners):
+                return "no worker is left"
+            self._tick()
+            try:
+                order, reason = self._orders.get(timeout=self._setup.tick_seconds)
+            except queue.Empty:
+                continue
+            if order == "stop":
+                return reason
+            self._reload()
+
+    def _tick(self) -> None:
+        found = self.snapshot()
+        self._tell_systemd(found)
+        if found.ready and not self._was_ready:
+            self._was_ready = True
+            self._setup.systemd.ready()
+            self._events.tell("service_ready", seconds=round(self._clock.monotonic() - self._began, 3))
+        if self._setup.status_file is not None:
+            self._setup.status_file.write(found)
+
+    def _tell_systemd(self, found: ServiceStatus) -> None:
+        """Say how it is; give a sign of life, or ask for time, only if everybody moves."""
+        systemd = self._setup.systemd
+        now = self._clock.monotonic()
+        for number, runner in enumerate(self._runners):
+            if runner.has_moved():
+                self._moved[number] = now
+        if not [part for part in self._parts if not part.beat()]:
+            self._parts_moved = now
+        if not systemd.is_there:
+            return
+        if (line := status_line(found)) != self._line:
+            self._line = line
+            systemd.status(line)
+        allowed = _STILL_SECONDS if systemd.watchdog_seconds is None else systemd.watchdog_seconds / 2
+        if now - min([*self._moved.values(), self._parts_moved]) > allowed:
+            return
+        if self._was_ready:
+            systemd.alive()
+        if (not self._was_ready or self._stopping) and now - self._extended >= _EXTEND_EVERY:
+            self._extended = now
+            systemd.extend()
+
+    def _reload(self) -> None:
+        self._setup.systemd.reloading()
+        path = self._setup.config_path
+        try:
+            done = self._setup.reload()
+        except ConfigInvalid as error:
+            self._events.tell("config_refused", path=path, reason=str(error))
+        else:
+            self._events.tell("config_reloaded", path=path, changed=done.changed, waiting=done.waiting)
+        if self._was_ready:
+            self._setup.systemd.ready()
+
+    # ---- the end
+
+    def _end(self, reason: str) -> ExitStatus:
+        began = self._clock.monotonic()
+        self._stopping = True
+        self._setup.systemd.stopping()
+        self._events.tell("service_stopping", reason=reason)
+        before = self.snapshot()
+        for runner in self._runners:
+            runner.request_stop()
+        self._extended = 0.0
+        for runner in self._runners:
+            while not runner.join(self._setup.tick_seconds):
+                self._tell_systemd(self.snapshot())
+        for part in reversed(self._parts):
+            part.stop()
+        found = self.snapshot()
+        status = worst(
+            exit_status(*pair, has_failed=runner.failure is not None) for runner, pair in self._pairs(before, found)
+        )
+        if self._setup.status_file is not None:
+            self._setup.status_file.write(found, is_last=True)
+        seconds = round(self._clock.monotonic() - began, 3)
+        self._events.tell("service_stopped", status=status.value, seconds=seconds)
+        return status
+
+    def _pairs(
+        self, before: ServiceStatus, after: ServiceStatus
+    ) -> Iterable[tuple[Runner, tuple[LogDirStatus, LogDirStatus]]]:
+        """Yield each log directory as it was when the end began and as it is now, with its runner."""
+        runners = [runner for runner in self._runners for _ in runner.worker.log_dirs]
+        return zip(runners, zip(before.log_dirs, after.log_dirs, strict=True), strict=True)
+
+
+def exit_status(before: LogDirStatus, after: LogDirStatus, *, has_failed: bool) -> ExitStatus:
+    """Return what a log directory makes of the exit status, by how it was before the end and how it is then."""
+    told = [ExitStatus(each.exit_status) for each in (before, after)]
+    if has_failed:
+        told.append(ExitStatus.BUG)
+    if before.findings:
+        told.append(ExitStatus.FINDINGS)
+    is_left_aside = any(each.state in (DirState.OFFLINE, DirState.ABSENT) for each in (before, after))
+    if is_left_aside and not any(told):
+        told.append(ExitStatus.ENVIRONMENT)
+    return worst(told)

@@ -1,0 +1,1 @@
+"""The state of the service as one value, and its renderings."""

@@ -1,0 +1,1 @@
+"""The log engine's upper half: log directories that logmend owns, opened, kept and closed."""

@@ -1,0 +1,107 @@
+"""Reads the log of a partition that somebody else owns: nothing is locked, and nothing is changed.
+
+What is below the log end is found anew with each `refresh`, from the files as they are. A log that is being written to
+may end in half a batch, which is not seen until it is whole; files that go meanwhile are looked for again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import PurePath
+from typing import Final, cast
+
+from checkpoint.offsets import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
+from engine.client.view_producers import ViewedProducers
+from storage.base.errors import CorruptData, EnvironmentFault
+from storage.base.names import FileRole, FileState, parse_directory_name, parse_file_name
+from storage.base.refusals import OffsetOutOfRange
+from storage.base.units import Offset
+from storage.disk.fs import FileKind, Fs, ReadFs
+from storage.log.log_read import fetch, find_by_time
+from storage.log.log_types import Fetched, Isolation, TimestampOffset
+from storage.segment.segment import LogSegment
+from storage.segment.segment_list import SegmentList
+from storage.segment.segment_types import SegmentLimits
+
+_LIMITS: Final = SegmentLimits()  # only for appending
+
+
+class LogView:
+    """The log in a directory as it looked at the last `refresh`. One thread at a time."""
+
+    def __init__(self, fs: ReadFs, directory: PurePath) -> None:
+        """Look at it once. Raises `ReadFault`."""
+        self._fs, self.directory = fs, directory
+        self._segments = SegmentList()
+        self._log_start = self._checkpointed(LOG_START_OFFSETS)
+        self.log_start = self.log_end = Offset(0)
+        self._producers: ViewedProducers | None = None
+        self.refresh()
+
+    def _checkpointed(self, name: str) -> Offset:
+        with contextlib.suppress(CorruptData, EnvironmentFault):
+            found = read_offsets(self._fs, self.directory.parent / name)
+            return found.get(parse_directory_name(self.directory.name).partition, Offset(0))
+        return Offset(0)
+
+    def refresh(self) -> None:
+        """Look at the files again. Raises `ReadFault`, and `BatchCorrupt` where the last segment cannot be followed."""
+        listing = self._fs.entries(self.directory)
+        names = [parse_file_name(name) for name, stat in listing.items() if stat.kind is FileKind.FILE]
+        bases = [
+            name.base_offset for name in names
+            if name is not None and name.role is FileRole.LOG and name.state is FileState.LIVE and name.is_canonical
+        ]  # fmt: skip
+        # Segments are only read from; what they can do besides is never asked of them.
+        fs = cast("Fs", self._fs)
+        self.close()
+        self._segments = SegmentList(
+            LogSegment.open(fs, self.directory, base, _LIMITS, 0, listing=listing) for base in bases if base is not None
+        )
+        if not self._segments.all:
+            self.log_start = self.log_end = self._log_start
+            return
+        self.log_end = self._segments.active.read_next_offset()
+        self.log_start = min(max(self._log_start, self._segments.all[0].base_offset), self.log_end)
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        """The segments, oldest first; only to be read from, until the next `refresh`."""
+        return self._segments.all
+
+    def producers(self) -> ViewedProducers:
+        """Return what is known of the producers at the log end. Raises `BatchCorrupt` and `ReadFault`."""
+        known = self._producers
+        if known is None or known.state.map_end_offset > self.log_end:  # the log was cut meanwhile
+            flushed = self._checkpointed(RECOVERY_POINTS)
+            known = self._producers = ViewedProducers(self._fs, self.directory, self.log_start, flushed)
+        known.follow(self.segments, self.log_end)
+        return known
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """The first offset that is not decided yet: that of the earliest open transaction, else the log end."""
+        return max(self.producers().state.last_stable_offset(self.log_end), self.log_start)
+
+    def read(self, start: Offset, max_bytes: int, *, isolation: Isolation = Isolation.LOG_END) -> Fetched:
+        """Return a range of a file with the batches from `start` on, as `Log.read` does; all counts as replicated."""
+        if not self.log_start <= start <= self.log_end:
+            raise OffsetOutOfRange(
+                f"offset {start}; the log has those from {self.log_start} up to below {self.log_end}"
+            )
+        end = self.log_end
+        if isolation is not Isolation.COMMITTED:
+            return fetch(self._segments, start, max_bytes, bound=None, end=end, min_one=True)
+        bound = self.last_stable_offset
+        found = fetch(self._segments, start, max_bytes, bound=bound, end=end, min_one=True, with_aborted=True)
+        recent = [each for each in self.producers().aborted if each.last_offset >= start]
+        return found._replace(aborted=tuple({*(found.aborted or ()), *recent}))
+
+    def offset_for_time(self, timestamp: int) -> TimestampOffset | None:
+        """Return the first record of at least this timestamp, as `Log.offset_for_time` does."""
+        return find_by_time(self._segments, self.log_start, self.log_end, timestamp)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for segment in self._segments:
+            segment.close()

@@ -1,0 +1,1 @@
+"""One owned log directory and its partitions: opened, recovered, locked, closed."""

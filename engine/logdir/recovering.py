@@ -1,0 +1,96 @@
+"""Brings one log directory, whose lock is held, into a state in which its logs can be opened."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Final
+
+from engine.settings.options import ManagerOptions
+from engine.settings.refusals import LogDirHeld, LogDirStopped
+from recovery.apply.execute import Orders, execute
+from recovery.logdir.survey import LIST_ALL, Planned, plan_log_dir
+from recovery.partition.memory import Memory
+from recovery.plan.plan import LogDirPlan
+from storage.base.errors import LogmendError, printable
+from storage.base.names import FileName, FileRole, FileState, parse_file_name
+from storage.disk.fs import FileKind, Fs, ReadFs, read_all
+from storage.index.indexes import IndexKind, used_length
+
+
+def recover_log_dir(fs: Fs, log_dir: PurePath, options: ManagerOptions, now_ms: int) -> LogDirPlan:
+    """Plan, carry out, look again; return the plan that was carried out.
+
+    Raises `LogDirHeld` and `LogDirStopped` before anything is changed, what planning and carrying out raise, and
+    `LogmendError` if the second look finds work, which is a fault of ours.
+    """
+
+    def look(memory: Memory | None = None) -> Planned:
+        return plan_log_dir(fs, log_dir, options.recovery, options.reporter, options.jobs, memory, LIST_ALL)
+
+    planned = look()
+    plan = planned.plan
+    if plan.stopped:
+        raise LogDirStopped(log_dir, _evidence(plan, "stop"), plan.status)
+    if plan.is_held:
+        raise LogDirHeld(log_dir, _evidence(plan, "hold"))
+    if plan.is_empty:
+        return plan
+    for number in range(2 if plan.is_first_of_two else 1):
+        orders = Orders(planned.plan.plan_id, now_ms + number, options.version)
+        execute(fs, planned.plan, planned.content_of, orders, options.reporter)
+        planned = look(planned.memory)
+    again = planned.plan
+    if not again.is_empty or again.stopped:
+        raise LogmendError(f"{printable(log_dir)}: recovered, and a second look still finds work: {again.plan_id}")
+    return plan
+
+
+def _evidence(plan: LogDirPlan, decision: str) -> str:
+    found = [verdict.finding for verdict in plan.all_verdicts() if verdict.decision == decision]
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    if not found:
+        return decision
+    path = found[0].path
+    place = path.relative_to(plan.log_dir) if path.is_relative_to(plan.log_dir) else path
+    return f"{printable(place)}: {found[0].evidence}{more}"
+
+
+def needs_a_look(fs: ReadFs, directory: PurePath) -> bool:
+    """Tell whether a partition has what a clean shutdown does not leave, but a marker does not rule out.
+
+    That is a replacement that was cut off, or a log without its index: a broker sees to those on every start.
+    """
+    names = [found for name, stat in fs.entries(directory).items()
+             if stat.kind is FileKind.FILE and (found := parse_file_name(name)) is not None]  # fmt: skip
+    if any(name.state in (FileState.CLEANED, FileState.SWAP) for name in names):
+        return True
+    live = [name for name in names if name.state is FileState.LIVE and name.is_canonical]
+    return _bases(live, FileRole.LOG) != _bases(live, FileRole.INDEX)
+
+
+def _bases(names: list[FileName], role: FileRole) -> set[int | None]:
+    return {name.base_offset for name in names if name.role is role}
+
+
+def trim_indexes(fs: Fs, directory: PurePath) -> None:
+    """Take the preallocated zeros off the indexes of a directory that a crash left and that nobody here opens.
+
+    A broker trims them when it closes a log; a clean shutdown marker says that this was done, and it would take the
+    zeros for entries. Raises `ReadFault` and `WriteFault`.
+    """
+    entries = fs.entries(directory)
+    for name, stat in entries.items():
+        parsed = parse_file_name(name)
+        kind = None if parsed is None or parsed.state is not FileState.LIVE else _KINDS.get(parsed.role)
+        if kind is None or stat.kind is not FileKind.FILE or not stat.size:
+            continue
+        path = directory / name
+        log = entries.get(path.with_suffix(FileRole.LOG.value).name)
+        size = used_length(read_all(fs, path, _INDEX_LIMIT), kind, 0 if log is None else log.size)
+        if size < stat.size:
+            fs.truncate(path, size)
+            fs.sync_file(path)
+
+
+_KINDS: Final = {FileRole.INDEX: IndexKind.OFFSET, FileRole.TIME_INDEX: IndexKind.TIME}
+_INDEX_LIMIT: Final = 1 << 31

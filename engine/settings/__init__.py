@@ -1,0 +1,1 @@
+"""What a log directory is run with: options, a broker's settings, ids, refusals."""

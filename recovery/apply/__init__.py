@@ -1,0 +1,1 @@
+"""Carries a plan out; the only room, beside the quarantine, that is given a writable file system."""

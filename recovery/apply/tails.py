@@ -1,0 +1,116 @@
+"""Keeps copies of log ends that a broker may truncate when it starts again as a follower.
+
+What lies above the high watermark is not known to be on any other replica, and what lies above the recovery point is
+not known to have survived on one. A broker that comes back behind an election that went wrong cuts it without a word;
+the copy is then the only one. Opt in, bounded in size, and let go of after some days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final
+
+from recovery.apply.execute import Applying, Orders, execute
+from recovery.evidence.quarantine import expire, find_kept
+from recovery.logdir.log_dir import known_offsets
+from recovery.plan.plan import KeepCopy, LogDirPlan, RecoveryPlan, regular_partitions
+from recovery.report.report import count, full_size
+from storage.base.errors import BatchCorrupt, printable
+from storage.base.names import FileRole, FileState, parse_file_name
+from storage.base.units import Offset
+from storage.disk.fs import FileKind, Fs, ReadFs
+from storage.reading.segment_walk import first_batch_reaching
+
+REASON: Final = "not known to be safe elsewhere, kept before a broker starts"
+_DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTails:
+    """What was kept: partitions, bytes; those for which there was no room; bytes of old copies let go of."""
+
+    partitions: int
+    bytes: int
+    left_out: tuple[str, ...]
+    expired_bytes: int
+
+    def __str__(self) -> str:
+        partitions = count(self.partitions, "partition")
+        told = f"log ends that a broker may truncate: {full_size(self.bytes)} of {partitions} copied"
+        if self.left_out:
+            told += f"; no room for {', '.join(map(printable, self.left_out))}"
+        return told
+
+
+def keep_tails(
+    fs: Fs, plan: LogDirPlan, orders: Orders, reporter: Applying, *, most_bytes: int, days: int
+) -> KeptTails:
+    """Copy what each log has above its recovery point or watermark, smallest first, `most_bytes` in all, durably.
+
+    Copies of earlier runs that are older than `days` are let go of, and count against the bytes until then. `plan` is
+    what a look at the directory found, and empty; the caller holds the lock. Raises as `execute` does.
+    """
+    assert plan.is_empty
+    mine = [one for one in find_kept(fs, [plan.log_dir])[0] if _only_tails(one.manifest.items)]
+    old = [one for one in mine if one.manifest.created_ms < orders.created_ms - days * _DAY_MS]
+    freed = expire(fs, old)
+    room = most_bytes - sum(one.manifest.kept_bytes for one in mine if one not in old)
+    known = {(one.directory, item.name, item.position, item.size) for one in mine for item in one.manifest.items}
+    found = sorted(_tails(fs, plan), key=lambda each: sum(copy.size for copy in each[1]))
+    chosen, left_out, size = [], [], 0
+    for partition, copies in found:
+        new = [c for c in copies if (partition.directory, c.path.name, c.position, c.size) not in known]
+        wanted = sum(copy.size for copy in new)
+        if size + wanted > room:
+            left_out.append(partition.partition)
+        elif new:
+            chosen.append(_only(partition, tuple(new)))
+            size += wanted
+    if chosen:
+        last = plan._replace(verdicts=(), before=(), partitions=tuple(chosen), after=(), preconditions=())
+        execute(fs, last, lambda _: b"", orders._replace(plan_id=last.plan_id), reporter)
+    return KeptTails(len(chosen), size, tuple(left_out), freed)
+
+
+def _only_tails(items: tuple[object, ...]) -> bool:
+    return bool(items) and all(getattr(item, "step", "") == "copied" for item in items)
+
+
+def _only(partition: RecoveryPlan, copies: tuple[KeepCopy, ...]) -> RecoveryPlan:
+    return partition._replace(verdicts=(), preconditions=(), actions=copies, cuts=(), loaded=None)
+
+
+def _tails(fs: ReadFs, plan: LogDirPlan) -> Iterator[tuple[RecoveryPlan, list[KeepCopy]]]:
+    watermarks = known_offsets(fs, plan.log_dir / FileRole.HIGH_WATERMARKS.value)
+    for name, partition in regular_partitions(plan):
+        if partition.loaded is None or partition.held:
+            continue
+        # A leader that lost what it had not flushed makes its followers cut below the watermark, too.
+        known = min(int(watermarks.get(name, 0)), partition.loaded.recovery_point)
+        if known < partition.loaded.log_end:
+            yield partition, list(_copies(fs, partition.directory, max(known, partition.loaded.log_start)))
+
+
+def _copies(fs: ReadFs, directory: PurePath, watermark: int) -> Iterator[KeepCopy]:
+    logs = {
+        int(file.base_offset): (name, stat.size)
+        for name, stat in fs.entries(directory).items()
+        if stat.kind is FileKind.FILE
+        and (file := parse_file_name(name)) is not None
+        and file.role is FileRole.LOG
+        and file.state is FileState.LIVE
+        and file.base_offset is not None
+    }
+    first = max((base for base in logs if base <= watermark), default=0)
+    for base in sorted(base for base in logs if base >= first):
+        name, size = logs[base]
+        with fs.open_read(directory / name) as log:
+            try:
+                place = first_batch_reaching(log, 0, size, Offset(watermark))
+            except BatchCorrupt:
+                continue
+        if place is not None:
+            at = place.position
+            yield KeepCopy(directory / name, at, size - at, place.base_offset, REASON)

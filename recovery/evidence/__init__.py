@@ -1,0 +1,1 @@
+"""What was kept, what was lost, and how it is put back."""

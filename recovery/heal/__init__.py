@@ -1,0 +1,1 @@
+"""Good bytes from a replica."""

@@ -1,0 +1,1 @@
+"""What the metadata log says, read offline."""

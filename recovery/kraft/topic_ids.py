@@ -1,0 +1,61 @@
+"""The ids and settings of topics, from the KRaft metadata log: what a lost `partition.metadata` is made of again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+from checkpoint.uuids import METADATA_TOPIC_ID
+from storage.base.errors import CorruptData, FileVanished, ReadFault
+from storage.base.names import METADATA_TOPIC
+from storage.disk.fs import ReadFs
+
+if TYPE_CHECKING:
+    from storage.batch.kraft_image import MetadataImage
+
+_DIRECTORY: Final = f"{METADATA_TOPIC}-0"
+
+
+class TopicIds:
+    """Names to ids, read on first use from the first of `log_dirs` that holds the metadata log; safe to share."""
+
+    def __init__(self, fs: ReadFs, log_dirs: Sequence[PurePath]) -> None:
+        self._fs, self._log_dirs = fs, tuple(log_dirs)
+        self._known: dict[str, bytes] | None = None
+        self._turn = threading.Lock()
+
+    def get(self, topic: str) -> bytes | None:
+        """Return the id of a topic that exists, None where the metadata cannot be read or does not know it."""
+        if topic == METADATA_TOPIC:
+            return METADATA_TOPIC_ID
+        with self._turn:
+            if self._known is None:
+                self._known = self._read()
+        return self._known.get(topic)
+
+    def _read(self) -> dict[str, bytes]:
+        found = read_metadata(self._fs, self._log_dirs)
+        return {} if found is None else found.topic_ids
+
+
+def read_metadata(fs: ReadFs, log_dirs: Iterable[PurePath]) -> MetadataImage | None:
+    """Return what the first metadata log in `log_dirs` says, None if there is none that can be read."""
+    for log_dir in log_dirs:
+        try:
+            return _read_directory(fs, log_dir / _DIRECTORY)
+        except FileVanished:
+            continue
+        except (CorruptData, ReadFault):
+            return None
+    return None
+
+
+def _read_directory(fs: ReadFs, directory: PurePath) -> MetadataImage:
+    from recovery.kraft.metadata_log import apply_metadata  # noqa: PLC0415 (most recoveries need none of it: 5 ms)
+    from storage.batch.kraft_image import MetadataImage  # noqa: PLC0415
+
+    image = MetadataImage()
+    apply_metadata(fs, directory, image.apply)
+    return image

@@ -1,0 +1,1 @@
+"""One log directory: all its partitions, then its checkpoints."""

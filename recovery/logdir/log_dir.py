@@ -1,0 +1,343 @@
+"""The top of a log directory: its checkpoints and marker, the names of its directories, and what is to be done there.
+
+Source: Apache Kafka 4.3.0, LogManager, OffsetCheckpointFile, CleanShutdownFileHandler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+from checkpoint.markers import META_PROPERTIES, decode_meta_properties
+from checkpoint.offsets import decode_offsets, encode_offsets
+from recovery.partition.inventory import owner_findings
+from recovery.partition.partition import SMALL_FILE_LIMIT, Points
+from recovery.plan.decide import Flushed, Where, decide
+from recovery.plan.digest import sha256_of
+from recovery.plan.findings import Damage, Finding
+from recovery.plan.plan import (
+    Action,
+    KeepCopy,
+    LogDirPlan,
+    PlanOptions,
+    Precondition,
+    Quarantine,
+    RecoveryPlan,
+    Rename,
+    ReplaceFile,
+    SetAside,
+    SpliceSegment,
+    SplitLog,
+    TruncateTo,
+    Verdict,
+)
+from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
+from storage.base.names import (
+    REMOTE_INDEX_CACHE,
+    DirectoryName,
+    DirectoryState,
+    FileRole,
+    is_cluster_metadata,
+    parse_directory_name,
+)
+from storage.base.units import Offset, TopicPartition
+from storage.disk.fs import FileKind, FileStat, ReadFs, read_all
+
+if TYPE_CHECKING:
+    from recovery.kraft.topic_ids import TopicIds
+
+RECOVERY_POINTS: Final = FileRole.RECOVERY_POINTS.value
+LOG_STARTS: Final = FileRole.LOG_START_OFFSETS.value
+_CHECKPOINTS: Final = (
+    RECOVERY_POINTS,
+    LOG_STARTS,
+    FileRole.HIGH_WATERMARKS.value,
+    FileRole.CLEANER_OFFSETS.value,
+)
+MARKER: Final = FileRole.CLEAN_SHUTDOWN.value
+_LOSSES: Final = {
+    RECOVERY_POINTS: "nothing says what was flushed: everything is verified, and a broker would scan all of it",
+    LOG_STARTS: "records that were deleted on request will be seen again",
+    FileRole.HIGH_WATERMARKS.value: "a broker would take the log directory offline",
+    FileRole.CLEANER_OFFSETS.value: "the log cleaner of a broker would stop",
+}
+
+
+class LogDirState:
+    """What lies at the top of a log directory. A checkpoint that is missing or cannot be used is None."""
+
+    __slots__ = (
+        "checkpoints", "entries", "findings", "log_dir", "marker_goes", "partitions", "refused_starts", "topic_ids",
+    )  # fmt: skip
+
+    def __init__(self, log_dir: PurePath, entries: dict[str, FileStat]) -> None:
+        self.log_dir, self.entries = log_dir, entries
+        self.partitions: list[DirectoryName] = []
+        self.checkpoints: dict[str, dict[TopicPartition, Offset] | None] = {}
+        self.findings: list[Finding] = []
+        self.topic_ids: TopicIds | None = None
+        self.marker_goes = False
+        """The marker is there, but something has to be changed that it vouches for: the next start is unclean."""
+        self.refused_starts: set[TopicPartition] = set()
+        """Partitions whose log start offset lies above the log's end, and will be taken out of the checkpoint."""
+
+    @property
+    def marker(self) -> bool:
+        """A broker had shut this log directory down cleanly, by the existence of its marker."""
+        return MARKER in self.entries
+
+    def points_of(self, directory: DirectoryName) -> Points:
+        """Return what the checkpoints say of one directory."""
+        # The metadata log is always recovered from its beginning, marker or not.
+        metadata = is_cluster_metadata(directory.partition)
+        points = self.checkpoints.get(RECOVERY_POINTS)
+        point = None if points is None else int(points.get(directory.partition, 0))
+        starts = self.checkpoints.get(LOG_STARTS) or {}
+        start = 0 if directory.partition in self.refused_starts else int(starts.get(directory.partition, 0))
+        clean = self.marker and not metadata
+        return Points(
+            recovery_point=None if metadata else point,
+            log_start=max(start, 0),
+            clean=clean and not self.marker_goes,
+            flushed=clean,
+            marker=self.marker,
+            metadata=metadata,
+            topic=directory.partition.topic,
+            topic_ids=self.topic_ids,
+        )
+
+    def takes_in(self, plan: LogDirPlan) -> bool:
+        """Note what a plan does at the top that the partitions have to be planned for; False if that was known."""
+        before = (self.marker_goes, len(self.refused_starts))
+        # Without the marker a broker will scan what it would have skipped.
+        self.marker_goes = self.marker_goes or bool(plan.before)
+        starts = self.checkpoints.get(LOG_STARTS) or {}
+        ends = {p.partition: p.loaded.log_end for p in plan.partitions if p.loaded is not None}
+        for directory in self.partitions:
+            if directory.name in ends and starts.get(directory.partition, 0) > ends[directory.name]:
+                self.refused_starts.add(directory.partition)
+        return before != (self.marker_goes, len(self.refused_starts))
+
+
+def read_log_dir(
+    fs: ReadFs, log_dir: PurePath, user: int | None, only: str | None = None, metadata_dir: PurePath | None = None
+) -> LogDirState:
+    """List the top of a log directory and read its checkpoints.
+
+    With `only` no more is looked at than the directory of that name needs. Raises `ReadFault` if it cannot be listed.
+    """
+    state = LogDirState(log_dir, fs.entries(log_dir))
+    owner = fs.stat(log_dir).uid if user is None else user
+    for name, stat in state.entries.items():
+        if only is None or name == only:
+            _sort_in(state, name, stat, owner)
+    for name in _CHECKPOINTS:
+        state.checkpoints[name] = _read_checkpoint(fs, state, name)
+    if _is_kraft(fs, state):
+        places = [log_dir] if metadata_dir is None else [log_dir, metadata_dir]
+        from recovery.kraft.topic_ids import TopicIds  # noqa: PLC0415 (brings the record formats)
+
+        state.topic_ids = TopicIds(fs, places)
+    return state
+
+
+def _is_kraft(fs: ReadFs, state: LogDirState) -> bool:
+    path = state.log_dir / META_PROPERTIES
+    if META_PROPERTIES not in state.entries:
+        return False
+    try:
+        return decode_meta_properties(read_all(fs, path, SMALL_FILE_LIMIT)).version == 1
+    except UnsupportedFormat as error:
+        state.findings.append(Finding(Damage.UNSUPPORTED, path, error.reason))
+    except CorruptData as error:
+        state.findings.append(Finding(Damage.PROPERTIES_CORRUPT, path, f"{error.reason}: a broker refuses to start"))
+    except ReadFault as fault:
+        state.findings.append(Finding(Damage.READ_ERROR, path, str(fault)))
+    return False
+
+
+def _sort_in(state: LogDirState, name: str, stat: FileStat, owner: int) -> None:
+    path = state.log_dir / name
+    if stat.kind is FileKind.DIRECTORY:
+        if name != REMOTE_INDEX_CACHE:
+            _sort_directory_in(state, name, path, stat, owner)
+    elif stat.kind is FileKind.FILE:
+        if name in (*_CHECKPOINTS, MARKER, FileRole.META_PROPERTIES.value, FileRole.LOCK.value):
+            state.findings += owner_findings(path, stat, owner)
+    elif not name.startswith("."):
+        kind = Damage.SYMBOLIC_LINK if stat.kind is FileKind.SYMLINK else Damage.SPECIAL_FILE
+        state.findings.append(Finding(kind, path, f"a {stat.kind.value}: it is not followed"))
+
+
+def _sort_directory_in(state: LogDirState, name: str, path: PurePath, stat: FileStat, owner: int) -> None:
+    if name == "lost+found":
+        evidence = "a broker takes it for a partition and refuses to start; use a directory below the mount point"
+        state.findings.append(Finding(Damage.LOST_AND_FOUND, path, evidence))
+        return
+    try:
+        directory = parse_directory_name(name)
+    except CorruptData as error:
+        evidence = f"{error.reason}: a broker refuses to start"
+        state.findings.append(Finding(Damage.UNKNOWN_DIRECTORY, path, evidence))
+        return
+    state.findings += _directory_owner(path, stat, owner)
+    if directory.state is not DirectoryState.DELETE:
+        state.partitions.append(directory)
+
+
+def _directory_owner(path: PurePath, stat: FileStat, owner: int) -> list[Finding]:
+    if owner not in (stat.uid, 0) and stat.mode & 0o007 != 0o007:
+        return [Finding(Damage.FOREIGN_OWNER, path, f"owned by user {stat.uid}, the log directory by {owner}")]
+    return []
+
+
+def _read_checkpoint(fs: ReadFs, state: LogDirState, name: str) -> dict[TopicPartition, Offset] | None:
+    path = state.log_dir / name
+    stat = state.entries.get(name)
+    if stat is None:
+        if name == RECOVERY_POINTS and state.partitions:
+            state.findings.append(Finding(Damage.CHECKPOINT_MISSING, path, _LOSSES[name]))
+            return None
+        return {}
+    try:
+        return decode_offsets(read_all(fs, path, SMALL_FILE_LIMIT))
+    except UnsupportedFormat as error:
+        state.findings.append(Finding(Damage.UNSUPPORTED, path, error.reason))
+    except CorruptData as error:
+        state.findings.append(Finding(Damage.CHECKPOINT_CORRUPT, path, f"{error.reason}; {_LOSSES[name]}"))
+    except ReadFault as fault:
+        state.findings.append(Finding(Damage.READ_ERROR, path, str(fault)))
+    return None
+
+
+def known_offsets(fs: ReadFs, path: PurePath) -> Mapping[TopicPartition, Offset]:
+    """Return what a checkpoint says; nothing where it is missing or cannot be used. Raises `ReadFault`."""
+    try:
+        return decode_offsets(read_all(fs, path, SMALL_FILE_LIMIT))
+    except (FileVanished, CorruptData, UnsupportedFormat):
+        return {}
+
+
+# ---- planning
+
+
+def plan_log_dir_files(
+    fs: ReadFs, state: LogDirState, plans: Sequence[RecoveryPlan], options: PlanOptions
+) -> tuple[LogDirPlan, dict[PurePath, bytes]]:
+    """Frame the plans of the partitions with what happens at the top before and after, and the contents for that."""
+    planner = _TopPlanner(fs, state, plans, options)
+    return planner.run(), planner.contents
+
+
+class _TopPlanner:
+    def __init__(self, fs: ReadFs, state: LogDirState, plans: Sequence[RecoveryPlan], options: PlanOptions) -> None:
+        self._fs, self._state, self._plans, self._options = fs, state, plans, options
+        self._verdicts: list[Verdict] = []
+        self._after: list[ReplaceFile] = []
+        self.contents: dict[PurePath, bytes] = {}
+
+    def run(self) -> LogDirPlan:
+        state = self._state
+        for finding in state.findings:
+            self._judge(finding)
+        for name in _CHECKPOINTS:
+            self._rewrite(name)
+        before: list[Action] = []
+        if state.marker and not self._holds() and (self._after or self._touches_logs()):
+            before.append(SetAside(state.log_dir / MARKER, "the log directory is no longer as it was shut down"))
+        touched = [action.path.name for action in (*before, *self._after)]
+        conditions = (Precondition.of(state.log_dir / n, s) for n, s in state.entries.items() if n in touched)
+        return LogDirPlan(
+            log_dir=state.log_dir,
+            options=self._options,
+            verdicts=tuple(self._verdicts),
+            stopped=False,
+            before=tuple(before),
+            partitions=tuple(self._plans),
+            after=tuple(self._after),
+            preconditions=tuple(conditions),
+        )
+
+    def _judge(self, finding: Finding) -> None:
+        where = Where(
+            Flushed.NO,
+            valid_after=False,
+            replica=False,
+            accept_loss=self._options.accept_loss,
+            log_open=True,
+            marker=self._state.marker,
+        )
+        row = decide(finding.kind.subject, where)
+        self._verdicts.append(Verdict(finding, row.letter, row.decision.value))
+
+    def _rewrite(self, name: str) -> None:
+        state = self._state
+        known = state.checkpoints.get(name)
+        lost = any(f.path == state.log_dir / name for f in state.findings)
+        entries = dict(known or {})
+        reason = "it cannot be read"
+        for change in self._changes(name, entries):
+            reason = change
+        if not lost and entries == (known or {}):
+            return
+        if lost and name == RECOVERY_POINTS and self._holds():
+            return
+        path = state.log_dir / name
+        data = encode_offsets(entries)
+        self.contents[path] = data
+        replaces = name in state.entries
+        self._after.append(ReplaceFile(path, len(data), sha256_of(data), replaces, reason))
+
+    def _changes(self, name: str, entries: dict[TopicPartition, Offset]) -> list[str]:
+        """Bring the entries in line with the logs, in place; return why, once for each that changed."""
+        changed = []
+        for partition, plan in self._by_partition().items():
+            value = entries.get(partition)
+            if value is None or plan.loaded is None:
+                continue
+            end = plan.loaded.log_end
+            if name == RECOVERY_POINTS and value > end:
+                gone = f"offsets {end} to {value - 1} were flushed once and are not in the log"
+                evidence = f"{partition}: recovery point {value}, log end {end}: {gone}"
+                self._judge(Finding(Damage.CHECKPOINT_BEYOND_END, self._state.log_dir / name, evidence))
+                entries[partition] = Offset(end)
+                changed.append("no recovery point may lie behind the log end")
+            elif name == LOG_STARTS and value > end:
+                evidence = f"{partition}: log start offset {value}, log end {end}: a broker would delete every segment"
+                self._judge(Finding(Damage.LOG_START_ABOVE_END, self._state.log_dir / name, evidence))
+                del entries[partition]
+                changed.append("a log start offset above the log end would cost the whole log")
+        return changed
+
+    def _holds(self) -> bool:
+        """Tell whether a partition waits for a person.
+
+        What tells that its data had been flushed, or may have been, must then stay: the marker, and the loss of the
+        recovery points, for which new ones would say that nothing was. Else a broker, or the next run, would take the
+        damage for a torn tail and cut it. None of what is done beside a held partition relies on the marker being
+        gone: files are derived anew and replaced whole.
+        """
+        return any(plan.held for plan in self._plans)
+
+    def _touches_logs(self) -> bool:
+        """Tell whether anything changes that the marker vouches for; the metadata log is recovered in any case."""
+        names = {d.name for d in self._state.partitions if not is_cluster_metadata(d.partition)}
+        return any(_touches_the_log(action) for p in self._plans if p.partition in names for action in p.actions)
+
+    def _by_partition(self) -> Mapping[TopicPartition, RecoveryPlan]:
+        names = {directory.name: directory for directory in self._state.partitions}
+        return {
+            names[plan.partition].partition: plan for plan in self._plans if names[plan.partition].state is None
+        }  # fmt: skip
+
+
+def _touches_the_log(action: Action) -> bool:
+    """Tell whether the marker may no longer vouch for the directory; it never vouched for leftovers."""
+    match action:
+        case SetAside():
+            return not action.path.name.endswith((".deleted", ".cleaned", ".part"))
+        case KeepCopy():
+            return False
+        case Quarantine() | TruncateTo() | Rename() | ReplaceFile() | SplitLog() | SpliceSegment():
+            return True

@@ -1,0 +1,1 @@
+"""One partition, from its listing to its plan."""

@@ -1,0 +1,268 @@
+"""Surveys one partition directory and plans its recovery. Reads only; whoever is above runs the scans and the plan.
+
+`Survey.prepare` lists the directory and says which segments have to be scanned; `Survey.plan` folds what the scans saw
+into a plan. Between the two the scans may run on any thread, in any order.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
+from checkpoint.leader_epoch import EpochStart, decode_epochs
+from recovery.partition.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
+from recovery.partition.memory import Job, Memory
+from recovery.plan.findings import Damage, Finding, Subject
+from recovery.plan.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlanOptions
+from recovery.segment.index_checks import load_checked
+from recovery.segment.quick_look import check_segments
+from recovery.segment.verify import (
+    ROOM,
+    Depth,
+    Progress,
+    Room,
+    ScanOptions,
+    SegmentReport,
+    scan_segment,
+)
+from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
+from storage.base.units import Offset
+from storage.disk.fs import ReadFs, read_all
+from storage.index.txn_index import LoadSanity, check_as_on_load
+from storage.producers.producer_state import ProducerState, decode_snapshot
+from storage.reading.log_reader import LogReader
+
+if TYPE_CHECKING:
+    from recovery.kraft.topic_ids import TopicIds
+    from recovery.partition.partition_plan import PlannedPartition
+
+SMALL_FILE_LIMIT: Final = 64 << 20
+_SWAP: Final = ".swap"
+
+
+class Points(NamedTuple):
+    """What the checkpoints of the log directory say of one partition.
+
+    `recovery_point` is None where the checkpoint itself is lost; 0 where it has no entry. `clean`: the next start of a
+    broker will take this log for cleanly shut down; `flushed`: it was, so all of it is durable.
+    """
+
+    recovery_point: int | None
+    log_start: int
+    clean: bool = False
+    flushed: bool = False
+    marker: bool = False
+    metadata: bool = False
+    """It is the KRaft metadata log."""
+    topic: str = ""
+    topic_ids: TopicIds | None = None
+    """Of a KRaft broker, whose partitions must each have a topic id."""
+
+
+class Survey:
+    """One partition on its way from a listing to a plan."""
+
+    __slots__ = (
+        "derive_from", "directory", "done", "epochs", "findings", "fs", "inventory", "jobs", "memory", "options",
+        "partition", "points", "resolved", "room", "scope", "shallow", "state", "whole_from", "whole_state",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        fs: ReadFs,
+        directory: PurePath,
+        partition: str,
+        points: Points,
+        options: PlanOptions,
+        room: Room | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        """`memory` is what an earlier look has seen."""
+        self.fs, self.directory, self.partition = fs, directory, partition
+        self.points, self.options, self.room, self.memory = points, options, room or Room(ROOM), memory
+        self.findings: list[Finding] = []
+        self.jobs: list[Job] = []
+        self.scope = 0
+        """Index of the first segment that a broker would scan; the number of segments if none."""
+        self.derive_from = 0
+        """Index of the first segment whose scan feeds the producer state; the number of segments if none."""
+        self.state: ProducerState | None = None
+        self.whole_from = 0
+        self.whole_state: ProducerState | None = None
+        """With everything read: from which segment on, and from which state, the side files can be held against it."""
+        self.epochs: list[EpochStart] | None = None
+        """What the leader epoch file says; None where it is missing or cannot be used."""
+        self.done: PlannedPartition | None = None
+        """Its plan, where a glance was enough."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of the listing, and of what was seen without a scan; a plan needs neither once it is made."""
+        self.inventory, self.resolved = Inventory(self.directory), Resolved()
+        self.shallow: dict[int, SegmentReport] = {}
+
+    # ---- what is to be read
+
+    def prepare(self, reader: LogReader) -> None:
+        """List the directory, look at what needs only a look, and fill `jobs`. Faults of the disk become findings."""
+        try:
+            self._prepare(reader)
+        except FileVanished as fault:
+            self.findings.append(Finding(Damage.VANISHED, fault.path, str(fault)))
+        except ReadFault as fault:
+            self.findings.append(Finding(Damage.READ_ERROR, fault.path, str(fault)))
+
+    def _prepare(self, reader: LogReader) -> None:
+        self.inventory = take_inventory(self.fs, self.directory, self.options.user)
+        self.findings += self.inventory.findings
+        self.resolved = resolve(self.inventory, self._swap_ends(reader))
+        self.findings += self.resolved.findings
+        segments = self.resolved.segments
+        self.scope = self._first_in_scope()
+        wanted = set(range(self.scope, len(segments)))
+        self.epochs = self._read_epochs()
+        scan_options = self.scan_options
+        next_base = segments[self.scope].base_offset if self.scope < len(segments) else None
+        reports = check_segments(self.fs, segments[: self.scope], next_base, scan_options, reader)
+        for number, report in enumerate(reports):
+            self.shallow[report.base_offset] = report
+            # Also where the whole of it is read next, maybe without an error: a disk that failed once is not believed.
+            self.findings += [f for f in report.findings if f.kind in (Damage.READ_ERROR, Damage.VANISHED)]
+            if self._needs_scan(report):
+                wanted.add(number)
+        if self.options.depth != Depth.QUICK.value or self._epochs_are_lost():
+            wanted |= set(range(len(segments)))
+        self._choose_producer_start(wanted)
+        if self.points.metadata and self.options.depth != Depth.QUICK.value:
+            from recovery.partition.metadata_snapshots import check_metadata_snapshots  # noqa: PLC0415 (one partition in all has any)
+
+            self.findings += check_metadata_snapshots(self.fs, self.inventory)
+        last = len(segments) - 1
+        self.jobs = [Job(segments[n], canonical=n >= self.scope, active=n == last) for n in sorted(wanted)]
+
+    @property
+    def scan_options(self) -> ScanOptions:
+        """What a scan of this partition's segments needs to know."""
+        options = self.options
+        depth = Depth.RECORDS if options.depth == Depth.RECORDS.value else Depth.FULL
+        interval, index_bytes = options.index_interval_bytes, options.segment_index_bytes
+        if self.points.metadata:  # whatever the broker's settings: it has its own, and these are not among them
+            interval, index_bytes = DEFAULT_INDEX_INTERVAL, DEFAULT_INDEX_BYTES
+        return ScanOptions(interval, index_bytes, options.now_ms, depth, self.room)
+
+    def run(self, job: Job, reader: LogReader, progress: Progress) -> SegmentReport:
+        """Scan one segment; may be called on any thread, with a reader of that thread."""
+        known = None if self.memory is None else self.memory.recall(self.fs, job)
+        if known is not None:
+            progress(job.files.log_stat.size)
+            return known
+        return scan_segment(
+            self.fs, job.files, self.scan_options, reader, canonical=job.canonical, active=job.active, progress=progress
+        )
+
+    def _swap_ends(self, reader: LogReader) -> dict[int, int]:
+        ends = {}
+        for base, path in swap_logs(self.inventory).items():
+            size = self.fs.stat(path).size
+            with self.fs.open_read(path) as file:
+                scan = reader.walk(file, path, size, base, lambda *_: None)
+            ends[base] = scan.next_offset
+        return ends
+
+    def _first_in_scope(self) -> int:
+        segments = self.resolved.segments
+        if self.points.clean:
+            return len(segments)
+        point = self.points.recovery_point or 0
+        below = [n for n, files in enumerate(segments) if files.base_offset <= point]
+        return below[-1] if below else 0
+
+    def _needs_scan(self, report: SegmentReport) -> bool:
+        if report.damage is not None:
+            return True
+        return any(finding.kind.subject in (Subject.INDEX, Subject.PADDING) for finding in report.findings)
+
+    def _read_epochs(self) -> list[EpochStart] | None:
+        path = self.directory / EPOCHS_NAME
+        if self.inventory.stat_of(EPOCHS_NAME) is None:
+            return None
+        try:
+            return decode_epochs(read_all(self.fs, path, SMALL_FILE_LIMIT))
+        except UnsupportedFormat as error:
+            self.findings.append(Finding(Damage.UNSUPPORTED, path, error.reason))
+        except CorruptData as error:
+            self.findings.append(Finding(Damage.EPOCHS_CORRUPT, path, error.reason))
+        return None
+
+    def _epochs_are_lost(self) -> bool:
+        """A broker would start with an empty history; reading every header gives the true one."""
+        return self.epochs is None and not any(f.kind is Damage.UNSUPPORTED for f in self.findings)
+
+    def _choose_producer_start(self, wanted: set[int]) -> None:
+        """Find the newest sound snapshot at or below the first segment that must be replayed; add what lies between."""
+        segments = self.resolved.segments
+        if self.options.depth != Depth.QUICK.value:
+            self._choose_whole_start()
+        self.derive_from = min([self.scope, *self._with_bad_txn_index()], default=self.scope)
+        if self.options.accept_loss:  # then the log may be cut in any segment that is read, and end with its producers
+            self.derive_from = min([self.derive_from, *wanted])
+        if self.points.clean and self.derive_from == len(segments) and segments:
+            self.derive_from = self._replay_after_clean_stop()
+        if self.derive_from >= len(segments):
+            return
+        base = segments[self.derive_from].base_offset
+        self.state = ProducerState(map_end_offset=Offset(segments[0].base_offset))
+        start = 0
+        for offset in sorted((o for o in self.resolved.snapshots if self.points.log_start < o <= base), reverse=True):
+            state = self._read_snapshot(offset)
+            if state is not None:
+                self.state = state
+                start = max(n for n, files in enumerate(segments) if files.base_offset <= offset or n == 0)
+                break
+        self.derive_from = min(start, self.derive_from)
+        wanted |= set(range(self.derive_from, len(segments)))
+
+    def _choose_whole_start(self) -> None:
+        """Find the first segment at whose base the producers are known: the log's beginning, or a sound snapshot."""
+        for number, files in enumerate(self.resolved.segments):
+            base = files.base_offset
+            state = ProducerState() if base == self.points.log_start == 0 else None
+            if base > self.points.log_start and base in self.resolved.snapshots:
+                state = self._read_snapshot(base)
+            if state is not None:
+                self.whole_from, self.whole_state = number, state
+                return
+
+    def _with_bad_txn_index(self) -> list[int]:
+        bad = []
+        for number, files in enumerate(self.resolved.segments[: self.scope]):
+            if files.txn_index_stat is None or files.txn_index_stat.size == 0:
+                continue
+            data = load_checked(self.fs, files.txn_index, min(files.txn_index_stat.size, SMALL_FILE_LIMIT))
+            if len(data) % 34 or check_as_on_load(data, Offset(files.base_offset)) is not LoadSanity.SOUND:
+                self.findings.append(Finding(Damage.TXN_INDEX_CORRUPT, files.txn_index, "not a list of sound entries"))
+                bad.append(number)
+        return bad
+
+    def _replay_after_clean_stop(self) -> int:
+        """After a clean stop the newest snapshot stands at the log end; without any, a broker forgets all producers."""
+        segments = self.resolved.segments
+        newest = max(self.resolved.snapshots, default=None)
+        last = self.shallow[segments[-1].base_offset]
+        if newest is not None and newest >= segments[-1].base_offset and self._read_snapshot(newest) is not None:
+            return len(segments)
+        if last.next_offset <= max(self.points.log_start, segments[0].base_offset) or last.magics & 0b100 == 0:
+            return len(segments)
+        return len(segments) - 1
+
+    def _read_snapshot(self, offset: int) -> ProducerState | None:
+        path = self.directory / self.resolved.snapshots[offset]
+        try:
+            return decode_snapshot(read_all(self.fs, path, SMALL_FILE_LIMIT), Offset(offset))
+        except UnsupportedFormat as error:
+            self.findings.append(Finding(Damage.UNSUPPORTED, path, error.reason))
+        except CorruptData as error:
+            if not any(f.path == path for f in self.findings):
+                self.findings.append(Finding(Damage.SNAPSHOT_CORRUPT, path, error.reason))
+        return None

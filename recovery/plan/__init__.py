@@ -1,0 +1,1 @@
+"""The values that the rooms of recovery exchange: findings, decisions, plans."""

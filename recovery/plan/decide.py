@@ -1,0 +1,126 @@
+"""The decision table: what is done about a finding, given where it was found.
+
+The rows carry the letters of the table in docs/understand/damage-table.md. They are data: a test walks every
+combination of the conditions and demands that exactly one row fits.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from recovery.plan.findings import Subject
+
+
+class Flushed(Enum):
+    """Whether the bytes at a place were ever known to be durable."""
+
+    YES = "yes"  # below the recovery point, or the broker had shut down cleanly
+    NO = "no"  # at or above the recovery point
+    UNKNOWN = "unknown"  # the recovery point itself is lost
+
+
+class Decision(Enum):
+    """What to do about a finding."""
+
+    STOP = "stop"  # touch nothing in this log directory
+    CUT = "cut"  # keep a copy, cut the log there
+    HEAL = "heal"  # take the bytes from a replica
+    HOLD = "hold"  # leave the partition as it is, report, wait for a replica or a person
+    REBUILD = "rebuild"  # write the derived file anew from the log
+    TRIM = "trim"  # cut preallocated zeroes off an index
+    REWRITE = "rewrite"  # write a checkpoint anew, last of all
+    TIDY = "tidy"  # finish or abandon interrupted work by Kafka's rules; keep the files
+    NOTHING = "nothing"
+
+
+class Where(NamedTuple):
+    """The circumstances of a finding."""
+
+    flushed: Flushed
+    valid_after: bool
+    """A sound batch was found behind the damage, in the same segment or a later one."""
+    replica: bool
+    """A replica offers the missing bytes and everything fits."""
+    accept_loss: bool
+    log_open: bool
+    """The log of this partition is, or will be after this plan, sound: nothing in it is held."""
+    marker: bool
+    """The clean shutdown marker is there."""
+
+
+class Row(NamedTuple):
+    """One row: the subject, the conditions that count (None: whichever), the decision."""
+
+    letter: str
+    subject: Subject
+    decision: Decision
+    flushed: frozenset[Flushed] | None = None
+    valid_after: bool | None = None
+    replica: bool | None = None
+    accept_loss: bool | None = None
+    log_open: bool | None = None
+    marker: bool | None = None
+
+    def fits(self, subject: Subject, where: Where) -> bool:
+        """Tell whether this row speaks of `subject` in those circumstances."""
+        return (
+            self.subject is subject
+            and (self.flushed is None or where.flushed in self.flushed)
+            and all(
+                wanted is None or wanted is found
+                for wanted, found in (
+                    (self.valid_after, where.valid_after),
+                    (self.replica, where.replica),
+                    (self.accept_loss, where.accept_loss),
+                    (self.log_open, where.log_open),
+                    (self.marker, where.marker),
+                )
+            )
+        )
+
+
+_NO: Final = frozenset({Flushed.NO})
+_YES: Final = frozenset({Flushed.YES})
+_UNKNOWN: Final = frozenset({Flushed.UNKNOWN})
+
+TABLE: Final = (
+    Row("a", Subject.READ, Decision.STOP),
+    Row("b", Subject.FORMAT, Decision.STOP),
+    Row("c", Subject.LOG, Decision.CUT, flushed=_NO, valid_after=False),
+    Row("d", Subject.LOG, Decision.CUT, flushed=_NO, valid_after=True, replica=False),
+    Row("d heal", Subject.LOG, Decision.HEAL, flushed=_NO, valid_after=True, replica=True),
+    # Without a recovery point nothing says what was flushed. A tail with nothing behind it is what a crash leaves;
+    # damage with sound batches behind it may as well be rot, and a lost checkpoint must not turn rot into a cut.
+    Row("c?", Subject.LOG, Decision.CUT, flushed=_UNKNOWN, valid_after=False),
+    Row("e?", Subject.LOG, Decision.HEAL, flushed=_UNKNOWN, valid_after=True, replica=True),
+    Row("f?", Subject.LOG, Decision.HOLD, flushed=_UNKNOWN, valid_after=True, replica=False, accept_loss=False),
+    Row("f? accepted", Subject.LOG, Decision.CUT, flushed=_UNKNOWN, valid_after=True, replica=False, accept_loss=True),
+    Row("e", Subject.LOG, Decision.HEAL, flushed=_YES, replica=True),
+    Row("f", Subject.LOG, Decision.HOLD, flushed=_YES, replica=False, accept_loss=False),
+    Row("f accepted", Subject.LOG, Decision.CUT, flushed=_YES, replica=False, accept_loss=True),
+    Row("g", Subject.INDEX, Decision.REBUILD, log_open=True),
+    Row("g held", Subject.INDEX, Decision.NOTHING, log_open=False),
+    Row("h", Subject.PADDING, Decision.NOTHING, marker=False),
+    Row("h marked", Subject.PADDING, Decision.TRIM, marker=True, log_open=True),
+    Row("h held", Subject.PADDING, Decision.NOTHING, marker=True, log_open=False),
+    Row("i", Subject.SIDE, Decision.REBUILD, log_open=True),
+    Row("i held", Subject.SIDE, Decision.NOTHING, log_open=False),
+    Row("j", Subject.CHECKPOINT, Decision.REWRITE),
+    Row("k", Subject.LEFTOVER, Decision.TIDY, log_open=True),
+    Row("k held", Subject.LEFTOVER, Decision.NOTHING, log_open=False),
+    Row("l", Subject.VANISHED, Decision.NOTHING),
+    Row("m", Subject.BLOCKER, Decision.HOLD),
+    Row("n", Subject.NONE, Decision.NOTHING),
+)
+
+
+def matching_rows(subject: Subject, where: Where) -> tuple[Row, ...]:
+    """Return every row that fits; the test demands one."""
+    return tuple(row for row in TABLE if row.fits(subject, where))
+
+
+def decide(subject: Subject, where: Where) -> Row:
+    """Return the one row that says what to do about a finding on `subject`."""
+    (row,) = matching_rows(subject, where)
+    return row

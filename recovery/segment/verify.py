@@ -1,0 +1,434 @@
+"""Reads segments and says what is wrong with them; changes nothing and decides nothing.
+
+`scan_segment` reads a whole `.log` once and checks everything that can be derived from it against the files beside it.
+`recovery.segment.quick_look` looks at a few places only, which is all that Kafka's flushed segments get by default.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable
+from enum import Enum
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from recovery.plan.digest import sha256_of
+from recovery.plan.findings import Damage, Finding, Subject
+from recovery.segment.epoch_runs import read_believed_rises
+from recovery.segment.index_checks import (
+    IndexChecks,
+    IndexFiles,
+    check_against_batches,
+    compare_with_canonical,
+    finish_against_batches,
+)
+from recovery.segment.segment_files import SegmentFiles
+from storage.base.errors import FileVanished, ReadFault
+from storage.disk.fs import ReadFile, ReadFs
+from storage.kernel.fold import ProducerEvents, SegmentFold
+from storage.kernel.rows import BatchRows, Stop
+from storage.reading.log_reader import LogReader, LogScan, find_sound_batch, is_zero
+
+if TYPE_CHECKING:
+    from recovery.segment.records import RecordsCheck
+
+__all__ = ["SegmentFiles"]  # to be had from here as well
+_FUTURE_MS: Final = 24 * 3600 * 1000
+_KNOWN_CODECS: Final = 0b11111
+ROOM: Final = 64 << 20
+"""Bytes kept of scans, all together, until a plan is carried out."""
+_EVENT_LIMIT: Final = 50_000
+
+
+class Depth(Enum):
+    """How much of a segment is read."""
+
+    QUICK = "quick"  # names, sizes, index shape, first and last batch
+    FULL = "full"  # every batch, every index entry
+    RECORDS = "records"  # and every record, decompressed
+
+
+class LogDamage(NamedTuple):
+    """Where the sound chain of a segment ends before its file does, and what lies behind that place."""
+
+    kind: Damage
+    position: int
+    next_offset: int
+    size: int
+    zeroes: bool
+    sound_at: int | None
+    """Position of the next sound batch in the same file, if one was found."""
+
+
+class Wanted(NamedTuple):
+    """Size in bytes and SHA-256 of what a file should hold."""
+
+    size: int
+    sha256: str
+
+
+class SegmentReport:
+    """What was seen of one segment. Offsets and positions are those of the sound chain, `valid_size` its bytes."""
+
+    __slots__ = (
+        "batch_count", "blocks", "contents", "damage", "depth", "digest", "epochs", "epochs_fall", "events", "files",
+        "findings", "first_offset", "magics", "max_timestamp", "next_offset", "overflow_at", "record_count",
+        "scanned_bytes", "trims", "valid_size", "wanted",
+    )  # fmt: skip
+
+    def __init__(self, files: SegmentFiles, depth: Depth, valid_size: int, next_offset: int) -> None:
+        self.files, self.depth, self.valid_size, self.next_offset = files, depth, valid_size, next_offset
+        self.findings: list[Finding] = []
+        self.damage: LogDamage | None = None
+        self.batch_count = self.record_count = 0
+        self.first_offset: int | None = None
+        self.max_timestamp = -1
+        self.epochs: tuple[tuple[int, int], ...] = ()
+        self.epochs_fall = False
+        """They do not only rise, and `epochs` are those that are believed."""
+        self.magics = self.digest = 0
+        self.blocks = b""
+        """What lies in each block of offsets, as `SegmentFold.blocks` packs it, where the options ask for it."""
+        self.events: array[int] | None = None
+        """The batches of producers, as `storage.kernel.fold.ProducerEvents` extracts them, eight numbers each; None if
+        that were too many to be kept: then the headers have to be walked again."""
+        self.wanted: dict[PurePath, Wanted] = {}
+        """Index files that are to be written anew."""
+        self.contents: dict[PurePath, bytes] = {}
+        """Content of those of them for which there was room."""
+        self.trims: dict[PurePath, int] = {}
+        """Length of index files that only have zero bytes behind it."""
+        self.scanned_bytes = 0
+        self.overflow_at: int | None = None
+        """Offset of the first batch that does not fit the 32-bit relative range of the segment."""
+
+    def altered(self, **changes: Any) -> SegmentReport:
+        """Return a report that says the same but for the attributes that are named."""
+        made = SegmentReport.__new__(SegmentReport)
+        for name in SegmentReport.__slots__:
+            setattr(made, name, changes[name] if name in changes else getattr(self, name))
+        return made
+
+    @property
+    def base_offset(self) -> int:
+        """First offset that the segment may hold."""
+        return self.files.base_offset
+
+    @property
+    def is_scanned(self) -> bool:
+        """The whole segment was read, not only looked at."""
+        return self.depth is not Depth.QUICK
+
+
+class Room:
+    """What may be kept of the scans until a plan is carried out, in bytes; shared by all threads."""
+
+    def __init__(self, size: int) -> None:
+        self._left, self._turn = size, threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Take `size` bytes; False, and nothing is taken, where they are not left."""
+        with self._turn:
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+    def give(self, size: int) -> None:
+        """Give back what was taken."""
+        with self._turn:
+            self._left += size
+
+
+class ScanOptions:
+    """What a scan needs to know besides the bytes. `block_offsets`: of a block of which reports are wanted; 0: none."""
+
+    __slots__ = ("block_offsets", "depth", "index_interval_bytes", "now_ms", "room", "segment_index_bytes")
+
+    def __init__(
+        self,
+        index_interval_bytes: int,
+        segment_index_bytes: int,
+        now_ms: int | None,
+        depth: Depth = Depth.FULL,
+        room: Room | None = None,
+        block_offsets: int = 0,
+    ) -> None:
+        self.index_interval_bytes, self.segment_index_bytes = index_interval_bytes, segment_index_bytes
+        self.now_ms, self.depth, self.room, self.block_offsets = now_ms, depth, room or Room(ROOM), block_offsets
+
+
+Progress = Callable[[int], None]
+
+
+def scan_segment(
+    fs: ReadFs,
+    files: SegmentFiles,
+    options: ScanOptions,
+    reader: LogReader,
+    *,
+    canonical: bool,
+    active: bool,
+    progress: Progress = lambda _: None,
+    refuse: int | None = None,
+) -> SegmentReport:
+    """Read the whole segment once and report on it.
+
+    With `canonical` the indexes must be, byte for byte, what Kafka's own recovery writes, else only valid. `active`: it
+    is the last segment of its log, whose indexes a running broker keeps preallocated. `progress` is called with the
+    bytes read since its last call. `refuse` is the base offset of a batch that is known to be impossible although its
+    checksum holds; the log is taken to end before it. What the operating system refuses becomes a finding.
+    """
+    report = SegmentReport(files, options.depth, 0, files.base_offset)
+    scan = _Scan(fs, files, options, reader, report, progress)
+    try:
+        with fs.open_read(files.log) as file:
+            fold, checks = scan.run(file, refuse, against_files=not canonical)
+        _compare_indexes(fs, files, options, report, fold, checks, canonical=canonical, active=active)
+    except FileVanished as fault:
+        report.findings.append(Finding(Damage.VANISHED, fault.path, str(fault)))
+    except ReadFault as fault:
+        report.findings.append(Finding(Damage.READ_ERROR, fault.path, str(fault)))
+    return report
+
+
+class _Scan(NamedTuple):
+    """One reading of one segment; more than one pass over the file only where damage makes the first one void."""
+
+    fs: ReadFs
+    files: SegmentFiles
+    options: ScanOptions
+    reader: LogReader
+    report: SegmentReport
+    progress: Progress
+
+    def run(self, file: ReadFile, refuse: int | None, *, against_files: bool) -> tuple[SegmentFold, IndexChecks]:
+        files, report = self.files, self.report
+        checks = check_against_batches(IndexFiles.load(self.fs, files), files.base_offset) if against_files else ()
+        size = files.log_stat.size
+        records = self._records_check(file)
+        fold, scan, refused = self._pass(file, size, checks, records, refuse)
+        kind = None
+        if refused is not None:
+            scan, kind = LogScan(refused, 0, Stop.BAD_ORDER, blamed_earlier=True), Damage.BATCH_STATE
+        if scan.blamed_earlier:
+            fold, again, _ = self._pass(file, scan.valid_size, (), None, None)
+            scan = LogScan(again.valid_size, again.next_offset, scan.stop)
+        _take_over(report, fold, scan, self.options.room)
+        if fold.epoch_fall is not None and against_files:  # of what it scans, a broker takes each rise for true
+            rises = read_believed_rises(file, files.log, report.valid_size, files.base_offset, self.reader)
+            report.epochs, report.epochs_fall = tuple(rises), True
+        report.scanned_bytes = size
+        report.damage = find_damage(file, files, scan, kind)
+        if report.damage is not None:
+            report.findings.append(damage_finding(files, report.damage))
+        if records is not None:
+            report.findings += records.findings
+        report.findings += _notes(files, fold, self.options)
+        _find_overflow(report, fold)
+        return fold, checks
+
+    def _records_check(self, file: ReadFile) -> RecordsCheck | None:
+        if self.options.depth is not Depth.RECORDS:
+            return None
+        from recovery.segment.records import RecordsCheck  # noqa: PLC0415 (brings the codecs)
+
+        return RecordsCheck(file, self.files.log)
+
+    def _pass(
+        self, file: ReadFile, size: int, checks: IndexChecks, records: RecordsCheck | None, refuse: int | None
+    ) -> tuple[SegmentFold, LogScan, int | None]:
+        options, done, refused = self.options, 0, None
+        path, base_offset = self.files.log, self.files.base_offset
+        fold = SegmentFold(
+            base_offset,
+            index_interval_bytes=options.index_interval_bytes,
+            max_index_size=options.segment_index_bytes,
+            event_limit=_EVENT_LIMIT,
+            block_offsets=options.block_offsets,
+        )
+
+        def on_rows(rows: BatchRows, count: int, window: memoryview, origin: int) -> None:
+            nonlocal refused
+            fold.add(rows, count)
+            for check in checks:
+                check.feed(rows, count)
+            if records is not None:
+                records.feed(rows, count, window, origin)
+            if refuse is not None and refused is None:
+                refused = next((rows.position[i] for i in range(count) if rows.base_offset[i] == refuse), None)
+            on_folded(rows.position[count - 1] + rows.size[count - 1])
+
+        def on_folded(end: int) -> None:
+            nonlocal done
+            self.progress(end - done)
+            done = end
+
+        if checks or records is not None or refuse is not None:
+            scan = self.reader.scan(file, path, size, base_offset, on_rows)
+        else:
+            scan = self.reader.fold(file, path, size, base_offset, fold, on_folded)
+        self.progress(size - done)
+        return fold, scan, refused
+
+
+def _compare_indexes(
+    fs: ReadFs,
+    files: SegmentFiles,
+    options: ScanOptions,
+    report: SegmentReport,
+    fold: SegmentFold,
+    checks: IndexChecks,
+    *,
+    canonical: bool,
+    active: bool,
+) -> None:
+    bad = {files.index, files.time_index}
+    if not canonical:
+        findings = finish_against_batches(checks, files, report.valid_size, fold, active=active)
+        report.findings += findings
+        if report.damage is None:
+            bad = {f.path for f in findings if f.kind.subject in (Subject.INDEX, Subject.PADDING)}
+        if not bad:
+            return
+    comparison = compare_with_canonical(
+        fs, files, fold, options, active=active, cut=report.damage is not None or not canonical
+    )
+    report.findings += [f for f in comparison.findings if canonical or f.kind is Damage.INDEX_OVERFULL]
+    report.trims = {path: size for path, size in comparison.trims.items() if path in bad}
+    for path, data in ((path, data) for path, data in comparison.contents.items() if path in bad):
+        report.wanted[path] = Wanted(len(data), sha256_of(data))
+        if options.room.take(len(data)):
+            report.contents[path] = data
+
+
+def _take_over(report: SegmentReport, fold: SegmentFold, scan: LogScan, room: Room) -> None:
+    report.valid_size, report.next_offset = scan.valid_size, fold.next_offset
+    report.batch_count, report.record_count = fold.batch_count, fold.record_count
+    report.first_offset, report.max_timestamp = fold.first_offset, fold.max_timestamp
+    report.epochs, report.magics, report.digest = tuple(fold.epochs), fold.magics, fold.digest
+    report.blocks = fold.blocks()
+    report.events = _packed(fold.producer_events, room)
+
+
+def _packed(events: ProducerEvents, room: Room) -> array[int] | None:
+    if events.overflowed:
+        return None
+    packed = events.packed()
+    return packed if room.take(packed.itemsize * len(packed)) else None
+
+
+def find_damage(file: ReadFile, files: SegmentFiles, scan: LogScan, known: Damage | None = None) -> LogDamage | None:
+    """Return what is wrong where a scan ended before the file does; None if it did not. Raises `ReadFault`."""
+    size = files.log_stat.size
+    if scan.valid_size == size:
+        return None
+    position = scan.valid_size
+    zeroes = is_zero(file, position, size)
+    sound = None if zeroes else find_sound_batch(file, size, position + 1, scan.next_offset)
+    kind = known or kind_of(scan.stop, zeroes=zeroes)
+    if sound is None and kind in (Damage.BATCH_SIZE, Damage.BATCH_MAGIC):
+        kind = Damage.GARBAGE_TAIL
+    return LogDamage(kind, position, scan.next_offset, size - position, zeroes, sound)
+
+
+def kind_of(stop: Stop, *, zeroes: bool) -> Damage:
+    if zeroes:
+        return Damage.ZERO_TAIL
+    return {
+        Stop.NEED_MORE: Damage.TORN_TAIL,
+        Stop.BAD_SIZE: Damage.BATCH_SIZE,
+        Stop.BAD_MAGIC: Damage.BATCH_MAGIC,
+        Stop.BAD_CRC: Damage.BATCH_CRC,
+        Stop.BAD_ORDER: Damage.BATCH_ORDER,
+        Stop.UNKNOWN_MAGIC: Damage.UNSUPPORTED,
+    }[stop]
+
+
+_EVIDENCE: Final = {
+    Damage.TORN_TAIL: "the last batch is incomplete",
+    Damage.ZERO_TAIL: "nothing but zero bytes to the end of the file",
+    Damage.GARBAGE_TAIL: "bytes that are no batch, and no sound batch behind them",
+    Damage.BATCH_CRC: "the checksum does not hold",
+    Damage.BATCH_SIZE: "the size field is below the least that a batch has",
+    Damage.BATCH_MAGIC: "no batch begins here",
+    Damage.BATCH_ORDER: "the checksum holds, but the offsets do not follow those before",
+    Damage.BATCH_STATE: "the checksum holds, but no broker writes this batch after those before; it would not start",
+    Damage.UNSUPPORTED: "magic above 2 with a checksum that holds: written by a newer broker",
+}
+
+
+def damage_finding(files: SegmentFiles, damage: LogDamage) -> Finding:
+    """Return a damage as a finding."""
+    evidence = _EVIDENCE[damage.kind]
+    if damage.sound_at is not None:
+        evidence += f"; the next sound batch is at {damage.sound_at}"
+    return Finding(
+        damage.kind,
+        files.log,
+        evidence,
+        position=damage.position,
+        size=damage.size,
+        first_offset=damage.next_offset,
+    )
+
+
+def _notes(files: SegmentFiles, fold: SegmentFold, options: ScanOptions) -> list[Finding]:
+    found = []
+    if fold.first_gap is not None:
+        position, expected, base = fold.first_gap
+        found.append(
+            Finding(
+                Damage.OFFSET_GAP,
+                files.log,
+                f"{fold.gaps} gaps between batches; normal after compaction",
+                position=position,
+                first_offset=expected,
+                last_offset=base - 1,
+                next_good_offset=base,
+            )
+        )
+    if fold.epoch_fall is not None:
+        position, epoch, newest = fold.epoch_fall
+        evidence = f"leader epoch {epoch} behind epoch {newest}"
+        found.append(Finding(Damage.EPOCH_FALL, files.log, evidence, position=position))
+    if options.now_ms is not None and fold.max_timestamp > options.now_ms + _FUTURE_MS:
+        evidence = f"largest timestamp {fold.max_timestamp} is in the future: retention by time keeps this segment"
+        found.append(Finding(Damage.FUTURE_TIMESTAMP, files.log, evidence))
+    if fold.codecs & ~_KNOWN_CODECS:
+        evidence = "a batch with a sound checksum names a codec that this release does not know"
+        found.append(Finding(Damage.UNSUPPORTED, files.log, evidence))
+    return found
+
+
+def _find_overflow(report: SegmentReport, fold: SegmentFold) -> None:
+    if fold.range_fault is not None:
+        report.overflow_at = fold.range_fault[1]
+        last = report.overflow_at
+        evidence = f"offset {last} is more than 2147483647 above the segment's base: a broker would split it"
+        report.findings.append(Finding(Damage.OFFSET_OVERFLOW, report.files.log, evidence))
+
+
+def fold_index(fs: ReadFs, files: SegmentFiles, options: ScanOptions, reader: LogReader, *, is_time: bool) -> bytes:
+    """Return the `.index`, or the `.timeindex`, that Kafka's recovery would write beside a log that is sound."""
+    fold = SegmentFold(
+        files.base_offset,
+        index_interval_bytes=options.index_interval_bytes,
+        max_index_size=options.segment_index_bytes,
+        event_limit=1,
+    )
+    with fs.open_read(files.log) as file:
+        reader.scan(
+            file, files.log, files.log_stat.size, files.base_offset, lambda rows, count, *_: fold.add(rows, count)
+        )
+    return fold.time_index() if is_time else fold.offset_index()
+
+
+def check_segment(
+    fs: ReadFs, files: SegmentFiles, next_base: int | None, options: ScanOptions, reader: LogReader
+) -> SegmentReport:
+    """Look at the shape of one segment without reading it all, as `recovery.segment.quick_look.check_segments` does."""
+    from recovery.segment.quick_look import check_segments  # noqa: PLC0415 (it stands on this module)
+
+    return check_segments(fs, [files], next_base, options, reader)[0]

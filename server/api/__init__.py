@@ -1,0 +1,1 @@
+"""Which requests are served, how they are dispatched, and which error codes answer."""

@@ -1,0 +1,1 @@
+"""Requests on groups, committed offsets and transactions."""

@@ -1,0 +1,1 @@
+"""Requests on records: produce, fetch, list offsets."""

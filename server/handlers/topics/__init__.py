@@ -1,0 +1,1 @@
+"""Requests on topics and their configuration."""

@@ -1,0 +1,1 @@
+"""Connections of Kafka clients: sockets, TLS, authentication, limits."""

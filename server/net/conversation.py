@@ -1,0 +1,266 @@
+"""Conversation: a connection without its socket. Frames in, responses out, in the order of the requests.
+
+One request at a time is worked on, as a broker does; only Produce requests may begin while earlier ones wait to be
+durable. No request begins while the peer does not take its responses. The transport reads on only while `wants_more`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from server.api.dispatch import Answer, Client, Dispatcher, discard
+from server.api.errors import CloseConnection
+from server.api.versions import ApiKey
+from server.net.limits import Limits
+from server.net.sasl import Login
+from storage.base.errors import LogmendError, printable
+from wire.frame import Frame
+from wire.messages import Header, Request
+from wire.segments import Segment, let_go
+
+_AT_A_TIME: Final = 16
+"""Requests of one connection before the others have their turn."""
+
+
+class Sink(Protocol):
+    """Where responses go."""
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the peer does not take what was sent before."""
+
+    def send(self, segments: list[Segment]) -> None:
+        """Send these bytes, now or when the peer takes them."""
+
+    def close(self, reason: str) -> None:
+        """End the connection at once."""
+
+    def close_when_sent(self) -> None:
+        """End the connection once the peer has what was sent."""
+
+    def look(self) -> None:
+        """See anew whether to read."""
+
+
+class Tally:
+    """What is counted over all connections."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[int] = Counter()
+        """By api key."""
+        self.closed: Counter[str] = Counter()
+        """Connections that we ended, by kind of reason."""
+        self.received = self.sent = self.accepted = 0
+        self.report: Callable[[str, str], None] = lambda _kind, _reason: None
+        """Told why a connection was ended, by kind and in words."""
+
+
+class _Slot:
+    """A request that was begun, and its response once it is there."""
+
+    __slots__ = ("frame", "future", "is_done", "key", "request", "segments")
+
+    def __init__(self, frame: Frame, key: int) -> None:
+        self.frame, self.key = frame, key
+        self.request: Request | None = None
+        self.segments: list[Segment] = []
+        self.future: asyncio.Future[Answer] | None = None
+        self.is_done = False
+
+
+class Conversation:
+    """See the module. For the thread of the loop."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, sink: Sink, client: Client, limits: Limits, tally: Tally, login: Login | None
+    ) -> None:
+        self._dispatcher, self._sink, self._limits, self._tally = dispatcher, sink, limits, tally
+        self._client = client
+        self._login = login
+        self._queue: deque[Frame] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._is_pumping = self._is_over = self._is_ending = False
+        self._loop = asyncio.get_running_loop()
+
+    # ---- what the transport asks
+
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether nobody has to say who they are any more."""
+        return self._login is None
+
+    @property
+    def frame_limit(self) -> int:
+        """Bytes of the largest frame by now."""
+        return self._limits.frame if self._login is None else self._limits.frame_before_login
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether to read on."""
+        return not self._is_ending and len(self._queue) <= self._limits.queued and not self._sink.is_congested
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is not answered yet."""
+        return bool(self._slots or self._queue)
+
+    def take(self, frames: Sequence[Frame]) -> None:
+        """Take in requests."""
+        if self._is_ending:
+            for frame in frames:
+                frame.release()
+            return
+        self._queue.extend(frames)
+        self.pump()
+
+    def end(self) -> None:
+        """Take no more; what was begun is finished, what was not is dropped."""
+        self._is_ending = True
+        self._drop_queue()
+
+    def over(self) -> None:
+        """The connection is gone: what is still to come is dropped."""
+        self._is_over = self._is_ending = True
+        self._drop_queue()
+        for slot in self._slots:
+            slot.frame.release()
+            let_go(slot.segments)
+            if slot.future is not None and slot.key == ApiKey.FETCH:  # whatever else was begun is finished
+                slot.future.cancel()
+        self._slots.clear()
+
+    def _drop_queue(self) -> None:
+        for frame in self._queue:
+            frame.release()
+        self._queue.clear()
+
+    # ---- working on requests
+
+    def pump(self) -> None:
+        """Begin what may begin, and send what is ready."""
+        if self._is_pumping:
+            return
+        self._is_pumping = True
+        try:
+            begun = 0
+            while self._queue and not self._is_over and self._may_begin(self._queue[0]):
+                if begun == _AT_A_TIME:
+                    self._loop.call_soon(self.pump)
+                    break
+                begun += 1
+                self._begin(self._queue.popleft())
+                self._send_ready()
+        finally:
+            self._is_pumping = False
+        if not self._is_over:
+            self._sink.look()
+
+    def _may_begin(self, frame: Frame) -> bool:
+        if self._sink.is_congested:
+            return False
+        if not self._slots:
+            return True
+        is_produce = _key(frame) == ApiKey.PRODUCE and self._slots[-1].key == ApiKey.PRODUCE
+        return is_produce and len(self._slots) < self._limits.overlapping
+
+    def _begin(self, frame: Frame) -> None:
+        slot = _Slot(frame, _key(frame))
+        self._slots.append(slot)
+        if self._login is not None and self._login.takes_tokens:
+            self._follow(slot, self._token(slot, self._login))
+            return
+        try:
+            if slot.key != ApiKey.PRODUCE and len(frame.data) > self._limits.other_frame:
+                raise CloseConnection(f"request {slot.key} of {len(frame.data)} bytes")
+            request = self._dispatcher.decoded(frame.data)
+            self._tally.requests[request.api_key] += 1
+            if isinstance(request, Header):
+                slot.segments, slot.is_done = self._dispatcher.refused_version(request), True
+                return
+            slot.request = request
+            answer = self._call(request)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it ends this connection and no other)
+            self._fail(error)
+            return
+        if isinstance(answer, Awaitable):
+            self._follow(slot, answer)
+        else:
+            self._finish(slot, answer)
+
+    def _follow(self, slot: _Slot, answer: Awaitable[Answer]) -> None:
+        slot.future = asyncio.ensure_future(answer)
+        slot.future.add_done_callback(lambda done: self._answered(slot, done))
+
+    def _call(self, request: Request) -> Answer | Awaitable[Answer]:
+        if self._login is None:
+            return self._dispatcher.call(request, self._client)
+        if request.api_key == ApiKey.API_VERSIONS:
+            return self._dispatcher.call(request, self._client)
+        return self._login.answer(request)
+
+    async def _token(self, slot: _Slot, login: Login) -> None:
+        """Answer a token that has no request around it."""
+        answer = await login.answer_token(bytes(slot.frame.data))
+        slot.segments = [len(answer).to_bytes(4, "big") + answer]
+
+    def _look_at_login(self) -> None:
+        """See whether it is over."""
+        login = self._login
+        if login is not None and login.has_failed:
+            self._tally.closed["login"] += 1
+            self.end()
+            self._sink.close_when_sent()
+        elif login is not None and login.principal is not None:
+            self._client = replace(self._client, principal=login.principal)
+            self._login = None
+
+    def _answered(self, slot: _Slot, done: asyncio.Future[Answer]) -> None:
+        if self._is_over:
+            if not done.cancelled() and done.exception() is None:
+                discard(done.result())
+            return
+        if done.cancelled():
+            self._sink.close("a request was given up")
+            return
+        error = done.exception()
+        if error is not None:
+            self._fail(error)
+            return
+        self._finish(slot, done.result())
+        self._send_ready()
+        self.pump()
+
+    def _finish(self, slot: _Slot, answer: Answer) -> None:
+        if answer is not None:
+            assert slot.request is not None, "it was begun"
+            try:
+                slot.segments = self._dispatcher.encoded(slot.request, answer)
+            except Exception as error:  # noqa: BLE001 (as in _begin)
+                self._fail(error)
+                return
+        slot.is_done = True
+        slot.frame.release()
+
+    def _send_ready(self) -> None:
+        while self._slots and self._slots[0].is_done and not self._is_over:
+            slot = self._slots.popleft()
+            slot.frame.release()
+            if slot.segments:
+                self._sink.send(slot.segments)
+            if self._login is not None:
+                self._look_at_login()
+
+    def _fail(self, error: BaseException) -> None:
+        kind = "refused" if isinstance(error, LogmendError) else "fault"
+        reason = str(error) if kind == "refused" else f"{type(error).__name__}: {error}"
+        self._tally.closed[kind] += 1
+        self._tally.report(kind, printable(reason))
+        self._sink.close(reason)
+
+
+def _key(frame: Frame) -> int:
+    return int.from_bytes(frame.data[:2], "big", signed=True)

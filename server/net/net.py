@@ -1,0 +1,295 @@
+"""WireServer: accepts Kafka clients and serves them in one thread, by an asyncio loop of its own.
+
+`start` binds the address and returns once it is served; `stop` lets what was begun be finished within a bounded time.
+Connections above the limit are closed at once, idle ones after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from server.api.clock import LoopTimers
+from server.api.dispatch import Client, Dispatcher, ListenerInfo
+from server.net.conversation import Conversation, Sink, Tally
+from server.net.limits import Limits
+from server.net.plain import PlainTransport
+from server.net.sasl import Login
+from server.net.tls import TlsTransport
+from storage.base.errors import ExitStatus, LogmendError, printable
+from wire.frame import Budget, FrameReader
+
+MakeDispatcher = Callable[[ListenerInfo, LoopTimers], Dispatcher]
+"""Called in the loop's thread before the first connection, with where clients shall connect."""
+Transport = PlainTransport | TlsTransport
+_SHARED_BYTES: Final = 256 << 10
+_BACKLOG: Final = 128
+_STARTING_SECONDS: Final = 60.0
+
+
+class ListenFailed(LogmendError):
+    """The address cannot be listened on."""
+
+    status = ExitStatus.ENVIRONMENT
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Where to listen; `advertised` is what clients are told to connect to.
+
+    Without it that is `host` with the port that is listened on or, where `host` is every address of this machine, the
+    one that they came to.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertised: tuple[str, int] | None = None
+    node_id: int = 1
+    cluster_id: str = ""
+    limits: Limits = field(default_factory=Limits)
+    make_login: Callable[[], Login] | None = None
+    """For each connection; None: nobody has to say who they are."""
+    tls: ssl.SSLContext | None = None
+
+
+class WireServer:
+    """See the module. `start`, `stop` and `connections` may be asked for from any thread."""
+
+    def __init__(self, options: ServerOptions, make_dispatcher: MakeDispatcher) -> None:
+        self._options, self._make_dispatcher = options, make_dispatcher
+        self.tally = Tally()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._listening: socket.socket | None = None
+        self._transports: set[Transport] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._budget = Budget(options.limits.frames_together, self._on_room)
+        self._shared = memoryview(bytearray(_SHARED_BYTES))
+        self._failed: BaseException | None = None
+        self._ready = threading.Event()
+        self._dispatcher: Dispatcher
+        self._is_stopping = False
+        self.port = 0
+
+    # ---- from any thread
+
+    def start(self) -> None:
+        """Listen and serve; raises `ListenFailed`."""
+        self._listening = _bound(self._options.host, self._options.port)
+        self.port = int(self._listening.getsockname()[1])
+        self._thread = threading.Thread(target=self._run, name="logmend-wire", daemon=True)
+        self._thread.start()
+        self._ready.wait(_STARTING_SECONDS)
+        if self._failed is not None:
+            self._thread.join()
+            raise self._failed
+
+    def stop(self) -> None:
+        """Accept no more, finish what was begun within the limit of time, close all; harmless when stopped."""
+        thread, loop = self._thread, self._loop
+        if thread is None or loop is None:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(self._begin_stop)
+        thread.join()
+        self._thread = None
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._transports)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the thread."""
+        assert self._loop is not None, "it was not started"
+        return self._loop
+
+    # ---- in the thread
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # noqa: BLE001 (told to whoever started it)
+            self._failed = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        options = self._options
+        host, port = options.advertised or (options.host, self.port)
+        info = ListenerInfo(host, port, options.node_id, options.cluster_id)
+        listening = self._listening
+        assert listening is not None, "it was bound"
+        try:
+            self._dispatcher = self._make_dispatcher(info, LoopTimers(loop))
+            loop.add_reader(listening, self._accept)
+            sweeping = loop.create_task(self._sweep())
+            self._ready.set()
+            await self._over
+            sweeping.cancel()
+        finally:
+            self._close_listening()
+
+    def _accept(self) -> None:
+        assert self._listening is not None, "it was bound"
+        try:
+            made, address = self._listening.accept()
+        except (BlockingIOError, ConnectionError, InterruptedError):
+            return
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                self._pause_accepting()
+                return
+            raise
+        if len(self._transports) >= self._options.limits.connections:
+            self.tally.closed["connections"] += 1
+            made.close()
+            return
+        self.tally.accepted += 1
+        made.settimeout(0)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._converse(made, str(address[0]))
+
+    def _pause_accepting(self) -> None:
+        """Let connections wait in the kernel until files are free again."""
+        assert self._listening is not None, "it was bound"
+        self.loop.remove_reader(self._listening)
+        self.loop.call_later(1.0, self._go_on_accepting)
+
+    def _go_on_accepting(self) -> None:
+        if self._listening is not None:
+            self.loop.add_reader(self._listening, self._accept)
+
+    def _converse(self, made: socket.socket, peer: str) -> None:
+        limits = self._options.limits
+        reader = FrameReader(limits.frame_before_login, self._budget)
+        host, port = made.getsockname()[:2]
+        here = None if self._options.advertised or not is_wildcard(self._options.host) else (str(host), int(port))
+        if self._options.tls is None:
+            transport = PlainTransport(made, reader, self._shared, self.tally, self._forget)
+            self._transports.add(transport)
+            transport.begin(self._conversation(transport, peer, here))
+            return
+        encrypted = TlsTransport(reader, self.tally, lambda sink: self._conversation(sink, peer, here), self._forget)
+        self._transports.add(encrypted)
+        task = self.loop.create_task(self._shake_hands(made, encrypted))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    def _conversation(self, sink: Sink, peer: str, here: tuple[str, int] | None) -> Conversation:
+        options = self._options
+        login = options.make_login() if options.make_login else None
+        client = Client(peer, here=here)
+        return Conversation(self._dispatcher, sink, client, options.limits, self.tally, login)
+
+    async def _shake_hands(self, made: socket.socket, transport: TlsTransport) -> None:
+        """Let asyncio begin TLS; whoever does not get there in time, or at all, is gone."""
+        try:
+            await self.loop.connect_accepted_socket(
+                lambda: transport, made, ssl=self._options.tls,
+                ssl_handshake_timeout=self._options.limits.login_ms / 1000,
+            )  # fmt: skip
+        except (OSError, ssl.SSLError, TimeoutError, asyncio.CancelledError):
+            self.tally.closed["handshake"] += 1
+            transport.close()
+            made.close()
+
+    def _forget(self, transport: Transport) -> None:
+        self._transports.discard(transport)
+
+    def _on_room(self) -> None:
+        """There is room again: let those read on that waited for it."""
+        self.loop.call_soon(self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        for each in tuple(self._transports):
+            each.look()
+
+    async def _sweep(self) -> None:
+        """Close what has been idle for too long."""
+        limits = self._options.limits
+        while True:
+            await asyncio.sleep(limits.sweep_ms / 1000)
+            now = self.loop.time()
+            for each in tuple(self._transports):
+                if each.conversation is None:  # the handshake has a limit of its own
+                    continue
+                each.look()
+                still = (now - each.moved) * 1000
+                if not each.conversation.is_logged_in and (now - each.began) * 1000 > limits.login_ms:
+                    self._expire(each, "login")
+                elif each.is_midway and still > limits.frame_ms:
+                    self._expire(each, "frame_late")
+                elif still > limits.idle_ms and (each.is_congested or not each.conversation.is_busy):
+                    self._expire(each, "idle")
+
+    def _expire(self, transport: Transport, kind: str) -> None:
+        self.tally.closed[kind] += 1
+        transport.close(kind)
+
+    def _close_listening(self) -> None:
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            self.loop.remove_reader(listening)
+            listening.close()
+
+    def _begin_stop(self) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self._close_listening()  # at once: nobody shall wait for an answer that does not come
+        self.loop.create_task(self._finish())
+
+    async def _finish(self) -> None:
+        until = self.loop.time() + self._options.limits.stop_ms / 1000
+        for each in tuple(self._transports):
+            if each.conversation is None:
+                each.close("the listener stops")
+            else:
+                each.conversation.end()
+        for ending in self._dispatcher.ending:
+            ending()
+        while self._transports and self.loop.time() < until:
+            for each in tuple(self._transports):
+                if not (each.conversation is not None and each.conversation.is_busy) and not each.is_congested:
+                    each.close("the listener stops")
+            if self._transports:
+                await asyncio.sleep(0.01)
+        for each in tuple(self._transports):
+            each.close("the listener stops")
+        for ended in self._dispatcher.ended:
+            await ended()
+        self._over.set_result(None)
+
+
+def is_wildcard(host: str) -> bool:
+    """Say whether a host stands for every address of the machine, and is none to connect to."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(_BACKLOG)
+    except OSError as error:
+        made.close()
+        raise ListenFailed(f"{printable(host)}:{port}: cannot listen: {error.strerror or error}") from error
+    made.settimeout(0)
+    return made

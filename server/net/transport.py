@@ -1,0 +1,55 @@
+"""What a connection is whether or not it speaks TLS: frames that come in, and what is let go of at its end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from server.net.conversation import Tally
+from wire.frame import Frame, FrameInvalid, FrameReader
+from wire.segments import Segment, let_go
+
+
+class Transport:
+    """A base of transports; whoever derives from it sends, and says when it reads."""
+
+    def __init__(self, reader: FrameReader, tally: Tally) -> None:
+        self._reader: Final = reader
+        self._tally: Final = tally
+        self._out: deque[Segment] = deque()
+        self._sent_of_first = 0
+        self._is_reading = self._ends_when_sent = self.is_closed = False
+
+    @property
+    def is_midway(self) -> bool:
+        """Whether a frame has begun to come, and is let come."""
+        return self._reader.is_midway and self._is_reading
+
+    def close(self, reason: str = "") -> None:
+        """End the connection at once."""
+        raise NotImplementedError
+
+    def _frames(self, count: int, shared: memoryview | None) -> list[Frame] | None:
+        """Return the frames that are whole with `count` bytes more; None for bytes that end the connection.
+
+        They came into `shared`, or, where that is None, into what the reader had asked for.
+        """
+        self._tally.received += count
+        try:
+            if shared is not None:
+                return self._reader.feed(shared[:count])
+            frame = self._reader.filled(count)
+        except FrameInvalid as error:
+            self._tally.closed["frame"] += 1
+            self._tally.report("frame", str(error))
+            self.close(str(error))
+            return None
+        return [] if frame is None else [frame]
+
+    def _forget(self, closed: Callable[[], None]) -> None:
+        """Let go of what has come and of what was to be sent; `closed` is told last."""
+        self._reader.abandon()
+        let_go(list(self._out))
+        self._out.clear()
+        closed()

@@ -1,0 +1,1 @@
+"""The logs that requests read and write."""

@@ -1,0 +1,1 @@
+"""Batch headers, records, control records and KRaft records: parsed and written."""

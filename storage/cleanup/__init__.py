@@ -1,0 +1,1 @@
+"""Both cleanup policies: delete and compact."""

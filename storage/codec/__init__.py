@@ -1,0 +1,1 @@
+"""Bounded decompression, as Kafka's readers do it."""

@@ -1,0 +1,1 @@
+"""The index files: .index, .timeindex and .txnindex."""

@@ -1,0 +1,191 @@
+"""`.txnindex`: the aborted transactions whose ABORT marker lies in a segment.
+
+Entries of 34 bytes in the order of their markers, no header and no checksum.
+Source: Apache Kafka 4.3.0, TransactionIndex and AbortedTxn.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from storage.base.errors import IndexCorrupt, UnsupportedFormat
+from storage.base.layout import Layout
+from storage.base.units import Offset
+from storage.kernel.rows import ABORT, CONTROL_EMPTY, BatchRows, control_parts
+
+ENTRY: Final = Layout(
+    ("h", "version"),
+    ("q", "producer id"),
+    ("q", "first offset"),
+    ("q", "last offset"),
+    ("q", "last stable offset"),
+)
+
+_VERSION: Final = 0
+
+
+class AbortedTxn(NamedTuple):
+    """One aborted transaction of a producer, all numbers int64.
+
+    `first_offset` may lie in an earlier segment; `last_offset` is that of the ABORT marker; `last_stable_offset` is the
+    smallest first offset of a transaction that was still open then, else the marker's offset + 1.
+    """
+
+    producer_id: int
+    first_offset: Offset
+    last_offset: Offset
+    last_stable_offset: Offset
+
+
+class Aborted(NamedTuple):
+    """What a read-committed fetch is told; with `is_complete` later segments need not be asked."""
+
+    transactions: list[AbortedTxn]
+    is_complete: bool
+
+
+class LoadSanity(Enum):
+    """What a broker does on load because of a `.txnindex`, clean shutdown or not."""
+
+    SOUND = "it is used as it is"
+    SCANS_SEGMENT = "the segment is recovered"
+    FAILS_LOAD = "the log is not loaded"
+
+
+def decode_txn_index(data: bytes | memoryview) -> list[AbortedTxn]:
+    """Return the whole entries in `data`; a partial one at the end is ignored, as by a broker.
+
+    Raises `UnsupportedFormat` if two entries or more agree on a version above 0, which no rot would do, and
+    `IndexCorrupt` for any other version than 0.
+    """
+    whole = memoryview(data)[: len(data) // ENTRY.size * ENTRY.size]
+    versions, entries = [], []
+    for version, *fields in ENTRY.iter_unpack(whole):
+        versions.append(version)
+        entries.append(AbortedTxn(*fields))
+    if any(versions):
+        _refuse(versions)
+    return entries
+
+
+def _refuse(versions: list[int]) -> None:
+    if len(versions) > 1 and versions[0] > _VERSION and len(set(versions)) == 1:
+        raise UnsupportedFormat(f"transaction index of version {versions[0]}; 0 is known", position=0)
+    index = next(i for i, version in enumerate(versions) if version != _VERSION)
+    raise IndexCorrupt(f"entry of version {versions[index]}; 0 is known", position=index * ENTRY.size)
+
+
+def encode_txn_index(entries: Iterable[AbortedTxn]) -> bytes:
+    """Return the file that holds `entries`, which are in the order of their markers."""
+    return b"".join([ENTRY.pack(_VERSION, *entry) for entry in entries])
+
+
+def collect_aborted(entries: Sequence[AbortedTxn], start: Offset, end: Offset) -> Aborted:
+    """Return the transactions of one segment that matter to a read of the offsets from `start` up to below `end`."""
+    found = []
+    for entry in entries:
+        if entry.last_offset >= start and entry.first_offset < end:
+            found.append(entry)
+        if entry.last_stable_offset >= end:
+            return Aborted(found, is_complete=True)
+    return Aborted(found, is_complete=False)
+
+
+def size_below(entries: Sequence[AbortedTxn], offset: Offset) -> int:
+    """Return the bytes to keep when the log is truncated to `offset`: those before the first marker from there."""
+    for index, entry in enumerate(entries):
+        if entry.last_offset >= offset:
+            return index * ENTRY.size
+    return len(entries) * ENTRY.size
+
+
+def check_as_on_load(data: bytes | memoryview, base_offset: Offset) -> LoadSanity:
+    """Return what a broker would do with a segment of `base_offset` because of this file.
+
+    It reads the version's first byte only, so that version 1 passes and version 256 keeps the broker from starting.
+    """
+    whole = memoryview(data)[: len(data) // ENTRY.size * ENTRY.size]
+    for version, _, _, last_offset, _ in ENTRY.iter_unpack(whole):
+        if version >> 8 > 0:
+            return LoadSanity.FAILS_LOAD
+        if last_offset < base_offset:
+            return LoadSanity.SCANS_SEGMENT
+    return LoadSanity.SOUND
+
+
+class TxnIndexFault(NamedTuple):
+    """What is wrong, and the position of the entry in the `.txnindex`."""
+
+    position: int
+    reason: str
+
+
+class TxnIndexCheck:
+    """Holds a `.txnindex` against the batches of its segment.
+
+    Protocol: `feed` the rows of the whole segment in log order, then `finish` once. That an abort is missing in the
+    index cannot be seen here: it takes the producer state at the start of the segment.
+    """
+
+    def __init__(self, data: bytes, base_offset: Offset) -> None:
+        self._data_size = len(data)
+        self._entries: list[AbortedTxn] = []
+        self._fault: TxnIndexFault | None = None
+        self._next = 0
+        try:
+            self._entries = decode_txn_index(data)
+        except IndexCorrupt as error:
+            self._fault = TxnIndexFault(error.position or 0, error.reason)
+            return
+        self._fault = _misshapen(self._entries, base_offset, self._data_size)
+
+    def feed(self, rows: BatchRows, count: int) -> None:
+        """Compare the entries whose marker should be among the first `count` rows."""
+        if not count or self._fault is not None:
+            return
+        last, row = rows.last_offset[count - 1], 0
+        while self._next < len(self._entries) and self._entries[self._next].last_offset <= last:
+            entry = self._entries[self._next]
+            row = bisect_left(rows.last_offset, entry.last_offset, row, count)
+            if not _is_marker(rows, row, entry):
+                reason = f"no ABORT marker of producer {entry.producer_id} at offset {entry.last_offset}"
+                self._fault = TxnIndexFault(self._next * ENTRY.size, reason)
+                return
+            self._next += 1
+
+    def finish(self) -> TxnIndexFault | None:
+        """Return the first fault, None if the index is valid."""
+        if self._fault is None and self._next < len(self._entries):
+            entry = self._entries[self._next]
+            reason = f"marker at offset {entry.last_offset} lies behind the end of the log"
+            self._fault = TxnIndexFault(self._next * ENTRY.size, reason)
+        return self._fault
+
+
+def _misshapen(entries: list[AbortedTxn], base_offset: Offset, size: int) -> TxnIndexFault | None:
+    before = base_offset - 1
+    for index, entry in enumerate(entries):
+        reason = None
+        if entry.last_offset <= before:
+            reason = f"last offset {entry.last_offset} is not above {before}"
+        elif not 0 <= entry.first_offset < entry.last_offset:
+            reason = f"first offset {entry.first_offset}, last offset {entry.last_offset}"
+        elif not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
+            reason = f"last stable offset {entry.last_stable_offset}, last offset {entry.last_offset}"
+        if reason is not None:
+            return TxnIndexFault(index * ENTRY.size, reason)
+        before = entry.last_offset
+    if size % ENTRY.size:
+        return TxnIndexFault(size // ENTRY.size * ENTRY.size, f"{size} bytes are no multiple of {ENTRY.size}")
+    return None
+
+
+def _is_marker(rows: BatchRows, row: int, entry: AbortedTxn) -> bool:
+    """Tell whether the batch is an ABORT marker of that producer, or what compaction left of one."""
+    if rows.last_offset[row] != entry.last_offset or rows.producer_id[row] != entry.producer_id:
+        return False
+    control = rows.control[row]
+    return control == CONTROL_EMPTY or (control >= 0 and control_parts(control)[0] == ABORT)

@@ -1,0 +1,68 @@
+"""Finds the segments and snapshots of a directory that a log is opened on.
+
+Source: Apache Kafka 4.3.0, LogLoader, for directories that need no recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import NamedTuple
+
+from storage.base.config import LogConfig
+from storage.base.names import FileName, FileRole, FileState, parse_file_name
+from storage.base.refusals import LogUnusable
+from storage.base.units import Offset
+from storage.disk.fs import FileKind, FileStat, Fs
+from storage.segment.segment import LogSegment
+from storage.segment.segment_types import SegmentLimits
+
+
+class Found(NamedTuple):
+    """The segments of a log, at least one, and the end offsets of its snapshots."""
+
+    segments: list[LogSegment]
+    snapshots: list[int]
+
+
+def segment_limits(config: LogConfig) -> SegmentLimits:
+    """Return how large segments and indexes get with these settings."""
+    return SegmentLimits(config.index_interval_bytes, config.segment_index_bytes)
+
+
+def open_segments(
+    fs: Fs,
+    directory: PurePath,
+    limits: SegmentLimits,
+    now_ms: int,
+    log_start: Offset,
+    jitter: Callable[[], int],
+) -> Found:
+    """Open every segment in the directory; without any, make one at `log_start`. `.deleted` files are removed.
+
+    Raises `LogUnusable` if a compaction was cut off, or an index has no log: recovery has to run first.
+    """
+    listing = fs.entries(directory)
+    names = [name for name in map(parse_file_name, _plain(listing)) if name is not None]
+    for name in names:
+        if name.state in (FileState.CLEANED, FileState.SWAP):
+            raise LogUnusable(f"{directory / name.name}: a replacement that was cut off; recovery has to run first")
+    for name in names:
+        if name.state is FileState.DELETED and name.role is not FileRole.METADATA_SNAPSHOT:
+            fs.remove(directory / name.name)
+    bases = _numbers(names, FileRole.LOG)
+    segments = [
+        LogSegment.open(fs, directory, base, limits, now_ms, listing=listing, jitter_ms=jitter()) for base in bases
+    ]
+    if not segments:
+        segments.append(LogSegment.create(fs, directory, log_start, limits, now_ms, jitter_ms=jitter()))
+    return Found(segments, [int(offset) for offset in _numbers(names, FileRole.SNAPSHOT)])
+
+
+def _plain(listing: dict[str, FileStat]) -> list[str]:
+    return [name for name, stat in listing.items() if stat.kind is FileKind.FILE]
+
+
+def _numbers(names: list[FileName], role: FileRole) -> list[Offset]:
+    found = [name for name in names if name.role is role and name.state is FileState.LIVE and name.is_canonical]
+    return sorted(name.base_offset for name in found if name.base_offset is not None)

@@ -1,0 +1,1 @@
+"""Producer ids, sequences, open transactions, and the .snapshot files that hold them."""

@@ -1,0 +1,1 @@
+"""Walks over the batches of one .log file."""

@@ -1,0 +1,1 @@
+"""The files of one base offset as one segment."""

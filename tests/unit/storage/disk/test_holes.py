@@ -1,0 +1,115 @@
+"""What a file system has not stored is zero without being read, where that is asked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from storage.disk.fs import OsFs
+from storage.disk.os_files import OsReadFile
+from storage.reading.log_reader import is_zero
+
+MIB = 1 << 20
+Patch = pytest.MonkeyPatch
+
+
+def sparse(path: Path, size: int, *written: tuple[int, bytes]) -> Path:
+    with path.open("wb") as file:
+        file.truncate(size)
+        for position, data in written:
+            file.seek(position)
+            file.write(data)
+    return path
+
+
+class Counting:
+    """Passes reads on and counts their bytes."""
+
+    def __init__(self, inner: OsReadFile) -> None:
+        self.inner, self.read = inner, 0
+        self.stored_from = inner.stored_from
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        self.read += len(target)
+        return self.inner.read_into(position, target)
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def looked_at(path: Path, start: int, size: int, *, skip_holes: bool) -> tuple[bool, int]:
+    with OsFs().open_read(path) as file:
+        assert isinstance(file, OsReadFile)
+        counting = Counting(file)
+        return is_zero(counting, start, size, skip_holes=skip_holes), counting.read
+
+
+def has_holes(path: Path) -> bool:
+    return path.stat().st_blocks * 512 < path.stat().st_size
+
+
+WRITTEN = {
+    "nothing": [],
+    "zeros at the beginning": [(0, bytes(5000))],
+    "zeros in the middle": [(3 * MIB + 17, bytes(300_000))],
+    "a byte at the beginning": [(0, b"x")],
+    "a byte in the middle": [(5 * MIB + 4711, b"x")],
+    "the last byte": [(10 * MIB - 1, b"x")],
+    "zeros, and a byte behind them": [(2 * MIB, bytes(700_000)), (8 * MIB, b"x")],
+}
+
+
+@pytest.mark.parametrize("start", [0, 1, 4096, 3 * MIB, 10 * MIB - 1])
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_with_or_without_holes_the_answer_is_the_same(kind: str, start: int, tmp_path: Path) -> None:
+    path = sparse(tmp_path / "file", 10 * MIB, *WRITTEN[kind])
+    wanted = not any(path.read_bytes()[start:])
+    assert looked_at(path, start, 10 * MIB, skip_holes=True)[0] is wanted
+    assert looked_at(path, start, 10 * MIB, skip_holes=False)[0] is wanted
+
+
+def test_holes_are_not_read(tmp_path: Path) -> None:
+    path = sparse(tmp_path / "file", 10 * MIB, (0, b"entries" * 100), (6 * MIB, bytes(4096)))
+    if not has_holes(path):
+        pytest.skip("this file system stores zeros")
+    assert looked_at(path, 700, 10 * MIB, skip_holes=False) == (True, 10 * MIB - 700)
+    answer, read = looked_at(path, 700, 10 * MIB, skip_holes=True)
+    assert answer
+    assert 0 < read <= 256 << 10
+
+
+@pytest.mark.parametrize("refusal", [22, 95])
+def test_a_file_system_that_knows_no_holes_is_read(refusal: int, tmp_path: Path, monkeypatch: Patch) -> None:
+    path = sparse(tmp_path / "file", 2 * MIB, (MIB, b"x"))
+
+    def lseek(*_: object) -> int:
+        raise OSError(refusal, os.strerror(refusal))
+
+    monkeypatch.setattr(os, "lseek", lseek)
+    assert looked_at(path, 0, 2 * MIB, skip_holes=True)[0] is False
+    assert looked_at(path, MIB + 1, 2 * MIB, skip_holes=True) == (True, MIB - 1)
+
+
+@pytest.mark.parametrize("skip_holes", [True, False])
+def test_of_a_file_that_has_shrunk_what_is_left_is_told_of(tmp_path: Path, skip_holes: bool) -> None:
+    path = sparse(tmp_path / "file", MIB, (10, b"x"))
+    assert looked_at(path, 100, 3 * MIB, skip_holes=skip_holes)[0] is True
+    assert looked_at(path, 2 * MIB, 3 * MIB, skip_holes=skip_holes)[0] is True
+
+
+def test_what_was_written_through_a_mapping_and_not_synced_is_no_hole(tmp_path: Path) -> None:
+    """As a broker writes its indexes; a kill leaves them so."""
+    import mmap  # noqa: PLC0415 (here alone)
+
+    path = sparse(tmp_path / "file", 10 * MIB)
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 10 * MIB) as mapped:
+        mapped[7 * MIB] = 1
+        assert looked_at(path, 8, 10 * MIB, skip_holes=True)[0] is False
+    assert looked_at(path, 8, 10 * MIB, skip_holes=True)[0] is False
