@@ -1,6 +1,7 @@
 """Every metric: its name, type, labels and meaning, and how it follows from the state of the service.
 
-docs/reference/metrics.md is generated from this. Labels are bounded: log directories, and words of this program. Names of partitions come in only where they were asked for. What stands in a label is made printable.
+docs/reference/metrics.md is generated from this. Labels are bounded: log directories, and words of this program. Names
+of partitions come in only where they were asked for. What stands in a label is made printable.
 """
 
 from __future__ import annotations
