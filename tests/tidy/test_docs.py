@@ -13,6 +13,7 @@ from tidy.tree import ROOT, tracked, tree
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
 CODE_LINK = re.compile(r"\[`([\w.]+)(?:\(\))?`\]\(([^)#:\s]+\.(?:py|c))\)")
 INDEX = ROOT / "docs" / "README.md"
+INDEXES = (INDEX, ROOT / "docs" / "decisions" / "README.md")
 OVERVIEW = ROOT / "docs" / "architecture.md"
 
 
@@ -51,7 +52,8 @@ def test_every_link_of_a_page_leads_to_a_file_or_a_folder() -> None:
 
 def test_the_index_lists_every_page_of_the_documentation_once() -> None:
     written = {page for page in pages() if page.is_relative_to(ROOT / "docs")} - {INDEX}
-    listed = Counter(place for place in linked(INDEX) if place.suffix == ".md")
+    places = (place for index in INDEXES for place in linked(index))
+    listed = Counter(place for place in places if place in written)
     assert len(written) > 10
     assert written - set(listed) == set()
     assert [str(place) for place, times in listed.items() if times > 1] == []
