@@ -16,15 +16,15 @@ from typing import Any, Final, NamedTuple
 
 from server.api.clock import Handle, Timers
 from server.api.errors import ErrorCode
+from server.groups.classic.group import Group
+from server.groups.classic.member import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
+from server.groups.classic.world import GroupState, Identity
 from server.groups.expiry import expired
-from server.groups.group import Group
 from server.groups.image import Image, read_image, read_on
-from server.groups.member import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from server.groups.offsets import Place
 from server.groups.records import NO_TOPIC_ID, GroupKey, GroupValue, OffsetKey, OffsetValue, partition_of
 from server.groups.settings import CoordinatorSettings
 from server.groups.shard import Change, NotStored, Shard, refused
-from server.groups.world import GroupState, Identity
 from server.store.store import INTERNAL_TOPICS
 from storage.base.errors import CorruptData, LogmendError
 from storage.base.units import TopicPartition
@@ -229,7 +229,7 @@ class Groups:
         changes = shard.replace_newer(group_id)
         group = shard.make(group_id)
         shard.write(
-            [*changes, (GroupKey(group_id), GroupValue(state_timestamp=group.state_timestamp))]
+            [*changes, (GroupKey(group_id), GroupValue(state_timestamp=group.facts.state_timestamp))]
         ).add_done_callback(_seen)
         return group
 
@@ -316,7 +316,7 @@ class Groups:
             return None if is_open else ErrorCode.UNKNOWN_MEMBER_ID
         group = shard.known(who.group_id)
         if group is not None:
-            return group.commit_fault(who.member_id, who.instance_id, who.generation, transactional=transactional)
+            return group.facts.commit_fault(who.member_id, who.instance_id, who.generation, transactional=transactional)
         if who.generation < 0:
             return None
         return ErrorCode.GROUP_ID_NOT_FOUND if knows_unknown_group else ErrorCode.ILLEGAL_GENERATION
@@ -385,14 +385,14 @@ class Groups:
         group = shard.known(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if group.state is not GroupState.EMPTY and not group.is_of_consumers:
+        if group.facts.state is not GroupState.EMPTY and not group.facts.is_of_consumers:
             return ErrorCode.NON_EMPTY_GROUP
         topics, keys, answers, changes = self._store.topics(), shard.image.offsets.keys_of(group_id), [], []
         for place in places:
             answer = ErrorCode.NONE
             if place[0] not in topics:
                 answer = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif group.subscribes(place[0]):
+            elif group.facts.subscribes(place[0]):
                 answer = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             elif (key := OffsetKey(group_id, *place)) in keys:
                 changes.append((key, None))
@@ -419,7 +419,7 @@ class Groups:
         group = shard.known(group_id)
         if group is None and group_id not in shard.image.newer:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if shard.is_taken(group_id) or (group is not None and group.state is not GroupState.EMPTY):
+        if shard.is_taken(group_id) or (group is not None and group.facts.state is not GroupState.EMPTY):
             return ErrorCode.NON_EMPTY_GROUP
         return await self._stored(shard, shard.remove(group_id))
 
@@ -463,9 +463,9 @@ class Groups:
         """Remove what nobody has used for as long as offsets are kept."""
         changes: list[Change] = []
         for group in shard.all_known():
-            keys, is_over = expired(group, shard.image.offsets, self._timers.now_ms(), self.settings.retention_ms)
-            if is_over and group.state is GroupState.EMPTY:
-                changes += shard.remove(group.group_id)
+            keys, is_over = expired(group.facts, shard.image.offsets, self._timers.now_ms(), self.settings.retention_ms)
+            if is_over and group.facts.state is GroupState.EMPTY:
+                changes += shard.remove(group.facts.group_id)
             else:
                 changes += [(key, None) for key in keys]
         if changes:

@@ -13,10 +13,10 @@ from support.wire_calls import INFO, answer_of
 
 from server.api.versions import ApiKey
 from server.api.views import Parts
+from server.groups.classic.world import GroupSettings
 from server.groups.coordinator import OFFSETS_TOPIC, Groups
 from server.groups.records import Key, NewerKey, OffsetKey, decode_group, decode_key, decode_offset, partition_of
 from server.groups.settings import CoordinatorSettings
-from server.groups.world import GroupSettings
 from server.handlers.coordination import groups as group_handlers
 from server.handlers.coordination import offsets as offset_handlers
 from server.store.flushing import FlushPolicy

@@ -90,11 +90,12 @@ def between_folders(edges: dict[str, set[str]], root: Path) -> dict[str, set[str
 
 def classes(root: Path) -> list[Shape]:
     """Return every class of the packages; protocols are left out, which only declare."""
-    places: list[tuple[str, ast.ClassDef]] = []
-    for path in modules(root).values():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and "Protocol" not in _bases(node):
-                places.append((f"{path.relative_to(root)}: {node.name}", node))
+    places = [
+        (f"{path.relative_to(root)}: {node.name}", node)
+        for path in modules(root).values()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and "Protocol" not in _bases(node)
+    ]
     by_name = {node.name: node for _, node in places}
     return [Shape(place, len(_methods(node, by_name)), len(_fields(node, by_name))) for place, node in places]
 
