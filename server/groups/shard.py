@@ -180,6 +180,17 @@ class Shard:
                 self.image.offsets.forget(key, offset)
 
 
+async def stored(shard: Shard, changes: Sequence[Change], producer: tuple[int, int] = (-1, -1)) -> ErrorCode:
+    """Write changes, if any, as part of the transaction of a producer (id and epoch); return NONE once they count."""
+    if not changes:
+        return ErrorCode.NONE
+    try:
+        await shard.write(changes, producer_id=producer[0], producer_epoch=producer[1])
+    except NotStored as refusal:
+        return refusal.code
+    return ErrorCode.NONE
+
+
 def refused(error: BaseException | None) -> ErrorCode:
     """Return what a client is told of a change of its group that could not be written.
 
