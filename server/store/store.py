@@ -30,8 +30,7 @@ from storage.base.config import PRODUCER
 from storage.base.errors import DiskFull, EnvironmentFault, LogmendError
 from storage.base.refusals import InvalidRecord
 from storage.base.units import INT64_MAX, Epoch, Offset, TopicPartition
-from storage.log.log_types import Appended, Fetched, Isolation
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import Appended, Fetched, Isolation, ReadableLog
 from storage.producers.producers import Origin
 
 T = TypeVar("T")
