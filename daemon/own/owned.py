@@ -22,7 +22,8 @@ from daemon.own.places import Places
 from daemon.own.progress import Interrupted, RecoveryWatch
 from daemon.own.recovery_events import tell_recovery
 from daemon.own.turn import Turn
-from daemon.scrub.scrub import COMMANDS, Scrubber
+from daemon.scrub.orders import COMMANDS
+from daemon.scrub.scrub import Scrubber
 from daemon.scrub.verify_options import GuardOptions
 from daemon.status.model import Clock, DirState, Events, ListenerStatus, LogDirStatus, Worker
 from engine.logdir.log_dir import LogDir

@@ -119,9 +119,4 @@ class Places:
             free_bytes=place.free_bytes, device=place.device, exit_status=place.status.value,
         )  # fmt: skip
         scrubber = self.scrubbers.get(path)
-        if scrubber is None:
-            return found
-        return replace(
-            found, scrub=scrubber.status(), findings=scrubber.findings(), partitions=scrubber.cells(),
-            size_bytes=scrubber.size_bytes(), quarantine=scrubber.board.quarantine,
-        )  # fmt: skip
+        return found if scrubber is None else scrubber.board.complete(found)

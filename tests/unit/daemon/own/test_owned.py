@@ -18,7 +18,8 @@ from support.service_parts import MovedClock, Told
 from daemon.ledger.ledger import Ledger
 from daemon.own.known_dirs import FILE_NAME
 from daemon.own.owned import Engine, NotServing, OwnSetup, OwnWorker
-from daemon.scrub.scrub import FlushedUpTo, Scrubber
+from daemon.scrub.context import FlushedUpTo
+from daemon.scrub.scrub import Scrubber
 from daemon.scrub.verify_options import ScrubOptions
 from daemon.status.document import broker_state
 from daemon.status.model import DirState, ListenerStatus, LogDirStatus, RecoveryProgress, ServiceStatus
