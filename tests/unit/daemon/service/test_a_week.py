@@ -160,7 +160,7 @@ class Week:
         return found
 
     def manager(self, call: Callable[[Any], Any]) -> Any:
-        return self._worker.run(call)
+        return self._worker.engine.run(call)
 
     def pass_(self, seconds: float) -> None:
         self.time.pass_(self.service._runners, seconds)
