@@ -109,6 +109,7 @@ def states_of(before: State, config: LogConfig, compared: tuple[str, ...]) -> li
     return states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [False, True], ids=["in order", "in any order"])
 @pytest.mark.parametrize("point", [0, END], ids=["nothing flushed", "all flushed"])
 @pytest.mark.parametrize(("config", "groups"), [(WIDE, 1), (NARROW, 2)], ids=["one group", "two groups"])

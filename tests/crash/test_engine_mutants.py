@@ -168,6 +168,7 @@ def told(tried: Sequence[tuple[str, ...]], wrap: Callable[[Fs], Any] | None) -> 
     return judge
 
 
+@pytest.mark.slow
 def test_without_a_planted_bug_nothing_is_reported() -> None:
     assert told(sorted({names for tried in MUTANTS.values() for names in tried}), None).counts["states"] > 50
 

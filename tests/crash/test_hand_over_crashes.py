@@ -222,6 +222,7 @@ HAND_OVER_MUTANTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", HAND_OVER_MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_planted_bug_of_handing_over_is_reported(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     mutant(monkeypatch)

@@ -144,6 +144,7 @@ def tell_topics(manager: LogManager, trial: Trial) -> None:
     trial.send(manager)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "trial",
     [

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 from crash.harness import Counts, every_crash
-from crash.test_mutants import Patch, Silent
+from crash.test_mutants import Patch
 from crash.test_recovery_crashes import Trial, overflowing
 from support.damages import KINDS
 from support.log_dirs import OPTIONS, SOUND, TOP, Files, damaged, live, on_disk, place, plan_of, recover
 from support.memory_fs import MemoryFs
 from support.recovered import assert_clean, assert_nothing_is_lost
+from support.wrapped_fs import Skipping
 
 from recovery.apply import execute as module
 from recovery.apply.execute import Orders
@@ -274,7 +275,7 @@ def the_name_of_the_copy_up_to_the_cut_is_not_synced(patch: Patch) -> None:
     real = Directory._cut_copy
 
     def cut(self: Any, action: TruncateTo, stat: FileStat) -> None:
-        fs, self._fs = self._fs, Silent(self._fs, "sync_dir", lambda path: True)
+        fs, self._fs = self._fs, Skipping(self._fs, "sync_dir", lambda path: True)
         real(self, action, stat)
         self._fs = fs
 
@@ -317,7 +318,7 @@ def a_swap_is_named_in_one_go_with_what_steps_aside(patch: Patch) -> None:
 
     def rename(self: Any, steps: Any) -> None:
         if any(isinstance(action, SetAside) for action, *_ in steps):
-            fs, self._fs = self._fs, Silent(self._fs, "sync_dir", lambda path: True)
+            fs, self._fs = self._fs, Skipping(self._fs, "sync_dir", lambda path: True)
             real(self, steps)
             self._fs = fs
         else:
@@ -382,7 +383,7 @@ def pieces_are_not_synced(patch: Patch) -> None:
     def write(self: Any, action: SplitLog, piece: Piece) -> Any:
         fs = self._fs
         write_new, self._write_new = self._write_new, self._write_without_sync
-        self._fs = Silent(fs, "sync_file", lambda path: True)
+        self._fs = Skipping(fs, "sync_file", lambda path: True)
         try:
             return real(self, action, piece)
         finally:
@@ -406,7 +407,7 @@ def an_index_in_place_is_not_emptied_first(patch: Patch) -> None:
     real = Directory._replace
 
     def replace_all(self: Any, actions: Any) -> None:
-        fs, self._fs = self._fs, Silent(self._fs, "truncate", lambda path: True)
+        fs, self._fs = self._fs, Skipping(self._fs, "truncate", lambda path: True)
         real(self, actions)
         self._fs = fs
 
@@ -467,6 +468,7 @@ TRIALS: dict[Callable[[], int], list[Bug]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.__name__)
 def test_without_a_planted_bug_it_holds(trial: Callable[[], int]) -> None:
     assert trial() > 1

@@ -201,6 +201,7 @@ def _pairs() -> list[tuple[str, str]]:
     return pairs if STATES == "all" else sorted(random.Random(SEED).sample(pairs, 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "other"), _pairs())
 def test_two_kinds_of_damage_at_once_end_as_undisturbed_too(one: str, other: str) -> None:
     try:
@@ -214,6 +215,7 @@ def test_two_kinds_of_damage_at_once_end_as_undisturbed_too(one: str, other: str
     Trial(files).crash(LIMIT // 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["torn_tail", "damage_with_later_segments", "epochs_wrong", "swap_half_renamed"])
 def test_several_damaged_partitions_end_as_undisturbed(kind: str) -> None:
     files = damaged(KINDS[kind], files=TWO)
@@ -253,6 +255,7 @@ def overflowing() -> Files:
     return {POINTS: checkpoint({"orders-0": 0}), STARTS: checkpoint({}), "meta.properties": META, place(0): log}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tail", [b"", b"torn and no batch at all"], ids=["whole", "torn"])
 def test_a_split_that_dies_anywhere_ends_as_one_undisturbed(tail: bytes) -> None:
     files = overflowing()

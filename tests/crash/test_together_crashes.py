@@ -47,6 +47,7 @@ def test_the_trials_do_sync_the_whole_file_system() -> None:
     assert "sync_file" not in fs.methods()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recovery_that_dies_anywhere_ends_as_one_undisturbed(kind: str) -> None:
     assert Trial(damaged(KINDS[kind], files=SOUND)).crash(LIMIT // 3).states > 1
@@ -65,6 +66,7 @@ def two(kind: str) -> Trial:
     return Trial({**files, **other, POINTS: checkpoint({"orders-0": point, "pay-3": point})})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FEW_KINDS)
 def test_several_partitions_that_wait_for_one_another_end_as_undisturbed(kind: str) -> None:
     assert two(kind).crash(LIMIT // 2).states > 1
