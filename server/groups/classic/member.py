@@ -96,8 +96,8 @@ class Member:
     timer: Handle | None = None
 
     @classmethod
-    def of(cls, request: JoinRequest, member_id: str) -> Member:
-        """Return a member that has just asked to join."""
+    def of(cls, request: JoinRequest, member_id: str, answer: Callable[[JoinAnswer], None]) -> Member:
+        """Return a member that has just asked to join, and waits for the answer."""
         return cls(
             member_id,
             request.instance_id,
@@ -107,6 +107,7 @@ class Member:
             request.rebalance_timeout_ms,
             request.protocol_type,
             request.protocols,
+            awaits_join=answer,
             is_new=True,
         )
 
@@ -155,6 +156,14 @@ class Member:
     def is_alive(self) -> bool:
         """Whether it needs no heartbeat now, because it waits for us."""
         return not self.is_new and (self.awaits_join is not None or self.awaits_sync is not None)
+
+    def ask_again(self, request: JoinRequest, answer: Callable[[JoinAnswer], None]) -> None:
+        """Take what a newer request to join says, and wait for its answer."""
+        self.answer_join(JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, self.member_id))  # of a lost connection
+        self.protocols = request.protocols
+        self.rebalance_timeout_ms = request.rebalance_timeout_ms
+        self.session_timeout_ms = request.session_timeout_ms
+        self.awaits_join = answer
 
     def answer_join(self, answer: JoinAnswer) -> None:
         """Give its answer to one that waits to have joined."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from server.api.errors import ErrorCode
-from server.groups.member import CONSUMER, JoinedMember, JoinRequest, Member, subscribed_topics
+from server.groups.classic.member import CONSUMER, JoinedMember, JoinRequest, Member, subscribed_topics
 from server.groups.records import GroupValue
 
 

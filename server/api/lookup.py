@@ -1,4 +1,4 @@
-"""What several handlers look up: topics by id, and the log that a request may speak of."""
+"""Look-ups of several handlers: topics by id, and the log that a request names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from server.api.errors import ErrorCode, code_of
 from server.api.views import ReadStore, TopicView
 from storage.base.errors import ExitStatus, LogmendError, ReadFault
 from storage.base.units import TopicPartition
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import ReadableLog
 
 ZERO_ID = bytes(16)
 
@@ -24,7 +24,7 @@ class EpochRefused(LogmendError):
 
 
 class TopicIds:
-    """Finds topics by id; what it knows is made anew when the topics have changed."""
+    """Topics by id; it is rebuilt when the topics have changed."""
 
     def __init__(self, store: ReadStore) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class TopicIds:
 
 
 def log_for(store: ReadStore, name: TopicPartition, client_epoch: int) -> ReadableLog:
-    """Return a log for a client that believes in this leader epoch, -1 if in none.
+    """Return a log for a client that knows this leader epoch, -1 if it knows none.
 
     Raises as `ReadStore.log` does, and `EpochRefused`.
     """
@@ -53,7 +53,7 @@ def log_for(store: ReadStore, name: TopicPartition, client_epoch: int) -> Readab
 
 
 def code_for(store: ReadStore, name: TopicPartition, error: LogmendError) -> ErrorCode:
-    """Return the code of what a read of a log raised; a fault of the disk is told to the store as well."""
+    """Return the error code for what a read of a log raised; a fault of the disk is reported to the store, too."""
     if isinstance(error, EpochRefused):
         return error.code
     if isinstance(error, ReadFault):

@@ -1,4 +1,4 @@
-"""From what the listener notices to events of the service."""
+"""What the listener reports, as events of the service."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from daemon.status.model import Events
 
 
-def teller(events: Events) -> Callable[[str, str], None]:
-    """Return what tells an event, by the kind of what was noticed and the reason in words."""
+def reporter_to(events: Events) -> Callable[[str, str], None]:
+    """Return a function that makes an event of each report: its kind, and the reason in words."""
 
-    def tell(kind: str, reason: str) -> None:
+    def report(kind: str, reason: str) -> None:
         if kind == "fault":
             events.tell("client_failed", reason=reason)
         elif kind == "coordinator":
@@ -20,4 +20,4 @@ def teller(events: Events) -> Callable[[str, str], None]:
         else:
             events.tell("client_refused", kind=kind, reason=reason)
 
-    return tell
+    return report
