@@ -12,6 +12,7 @@ from tidy.tree import ROOT, tracked, tree
 
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
 CODE_LINK = re.compile(r"\[`([\w.]+)(?:\(\))?`\]\(([^)#:\s]+\.(?:py|c))\)")
+MAKE = re.compile(r"(?:`|^    )make ([a-z-]+)", re.MULTILINE)
 INDEX = ROOT / "docs" / "README.md"
 INDEXES = (INDEX, ROOT / "docs" / "decisions" / "README.md")
 OVERVIEW = ROOT / "docs" / "architecture.md"
@@ -65,6 +66,13 @@ def test_every_function_that_a_page_links_to_stands_in_its_file() -> None:
 
 def test_the_walks_link_their_steps() -> None:
     assert len(CODE_LINK.findall(OVERVIEW.read_text())) > 40
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in pages() for name in MAKE.findall(page.read_text())}
+    assert len(named) > 8
+    assert named - targets == set()
 
 
 def test_links_are_seen_with_and_without_a_heading() -> None:
