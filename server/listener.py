@@ -195,7 +195,7 @@ class KafkaListener:
 def _tell_of_faults(
     loaded: asyncio.Future[None], transactions: Transactions, report: Callable[[str, str], None]
 ) -> None:
-    for number, reason in () if loaded.cancelled() else transactions.faults.items():
+    for number, reason in () if loaded.cancelled() else transactions.shards.faults.items():
         report("coordinator", f"{STATE_TOPIC}-{number}: {reason}")
 
 

@@ -1,4 +1,4 @@
-"""Shards: the transactional ids by the partition of `__transaction_state` that holds their records, and how they load.
+"""Shards: transactional ids by the partition of `__transaction_state` that holds their records: loading and writing.
 
 An id is answered for only if its partition was read whole and every record in it was understood. For the thread of the
 listener's loop; reading is done beside it.
@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from server.api.errors import ErrorCode
+from server.txn.codes import coordinator_code
 from server.txn.loading import find_stranger, fold
-from server.txn.records import Facts, partition_of
-from server.txn.transaction import Transaction
+from server.txn.records import Facts, State, encode_key, encode_value, partition_of
+from server.txn.transaction import Transaction, Wanted
 from server.txn.world import STATE_TOPIC, StateStore
 from storage.base.errors import LogmendError
 from storage.base.units import Offset, TopicPartition
+from storage.batch.record import Record, encode_batch
+from storage.producers.producers import Origin
 
 _LOADING: Final = "its partition is being read"
 
@@ -28,6 +31,8 @@ class Shards:
         self._ids: list[dict[str, Transaction]] = []
         self._faults: dict[int, str] = {}
         """By partition: why it is not answered for."""
+        self.under_way: dict[str, Transaction] = {}
+        """Ids with an open transaction."""
         self.is_loading = True
 
     def __iter__(self) -> Iterator[Transaction]:
@@ -47,12 +52,14 @@ class Shards:
     # ---- beginning
 
     async def load(self) -> None:
-        """Read all partitions there are; what cannot be read is not answered for, the rest is."""
+        """Read all partitions; ids of those that cannot be read are answered with an error."""
         topic = self._store.topics().get(STATE_TOPIC)
         if topic is not None:
             self._ids = [{} for _ in range(topic.partitions)]
             for number in range(topic.partitions):
                 await self._load_one(number)
+        for transaction in self:  # not before: what times out must not be aborted while others are being read
+            self._note(transaction)
         self.is_loading = False
 
     async def _load_one(self, number: int) -> None:
@@ -109,3 +116,31 @@ class Shards:
     def forget(self, transaction: Transaction) -> None:
         """Drop an id."""
         self._ids[self.place(transaction.transactional_id).partition].pop(transaction.transactional_id, None)
+
+    async def write(self, transaction: Transaction, wanted: Wanted, now_ms: int) -> ErrorCode:
+        """Write the pending facts of an id into its partition; they count if this returns NONE."""
+        if isinstance(wanted, ErrorCode):
+            return wanted
+        is_dead = wanted.state is State.DEAD
+        record = Record(
+            0, now_ms, key=encode_key(transaction.transactional_id), value=None if is_dead else encode_value(wanted)
+        )
+        try:
+            await self._store.append(
+                self.place(transaction.transactional_id), encode_batch([record]), origin=Origin.COORDINATOR
+            )
+        except LogmendError as error:
+            transaction.give_up()
+            return coordinator_code(error)
+        transaction.settle()
+        if is_dead:
+            self.forget(transaction)
+        else:
+            self._note(transaction)
+        return ErrorCode.NONE
+
+    def _note(self, transaction: Transaction) -> None:
+        if transaction.facts.state is State.ONGOING:
+            self.under_way[transaction.transactional_id] = transaction
+        else:
+            self.under_way.pop(transaction.transactional_id, None)
