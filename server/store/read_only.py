@@ -16,7 +16,8 @@ from typing import TypeVar
 from daemon.own.owned import NotServing
 from engine.manager.manager import LogManager
 from engine.settings.options import ManagerOptions
-from server.store.store import Entry, Outcome, Store
+from server.store.jobs import Entry, Outcome
+from server.store.store import Store
 from storage.base.errors import ExitStatus, FileVanished, LogDirInUse, LogmendError
 from storage.disk.fs import OsFs, ReadOnlyFs, lock_log_dir, lock_state
 from storage.disk.overlay_fs import OverlayFs

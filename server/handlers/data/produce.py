@@ -14,7 +14,8 @@ from server.api.dispatch import Answer, Call, Handler, Values
 from server.api.errors import CloseConnection, ErrorCode, code_of
 from server.api.versions import ApiKey
 from server.api.views import Parts
-from server.store.store import Entry, Outcome, Store
+from server.store.jobs import Entry, Outcome
+from server.store.store import Store
 from server.txn.codes import produce_code
 from storage.base.errors import DiskFull, EnvironmentFault, LogmendError
 from storage.base.names import INTERNAL_TOPICS
