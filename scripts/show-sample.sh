@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Recovers a log directory that a real Kafka broker wrote, that was killed and then damaged; shows every step.
-# usage: show-sample.sh DIR       DIR is made anew from tests/golden/crashed-sample.tar.gz
+# usage: show-sample.sh DIR       DIR is replaced by tests/golden/crashed-sample.tar.gz
 set -euo pipefail
 sample=$1
 case $sample in "" | / | .) echo "give the sample a directory of its own" >&2 && exit 2 ;; esac

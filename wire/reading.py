@@ -108,7 +108,7 @@ class Reader:
         return max(self.size_of_array(), 0)
 
     def tags(self) -> Iterator[tuple[int, int]]:
-        """Yield tag and size of each tagged field, of a flexible version; whoever asks takes so many bytes."""
+        """Yield tag and size of each tagged field, of a flexible version; the caller takes so many bytes."""
         for _ in range(self.varint()):
             tag, size = self.varint(), self.varint()
             if size > self.left:

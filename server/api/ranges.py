@@ -56,7 +56,7 @@ class _Shared:
 
 
 class SharedFiles:
-    """See the module. For the thread of the loop."""
+    """Open files by the `ReadFile` of their segment; for the thread of the loop."""
 
     def __init__(self) -> None:
         self._files: WeakKeyDictionary[ReadFile, _Shared] = WeakKeyDictionary()

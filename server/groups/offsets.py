@@ -22,7 +22,7 @@ class Committed(NamedTuple):
 
 
 class Offsets:
-    """See the module. Whatever is put in place must be newer, by its place in the log, than what is there."""
+    """Offsets by group. An offset that is put must come from a later record than the one it replaces."""
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[Place, Committed]] = {}

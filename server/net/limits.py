@@ -1,4 +1,4 @@
-"""The limits of the listener: what one client, and all of them together, may take of memory, files and time."""
+"""The limits of the listener: memory, files and time for one client, and for all of them together."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ class Limits:
     frame_ms: int = 60_000
     """For a frame that has begun, without a byte of it coming."""
     sweep_ms: int = 1_000
-    """How often it is looked whose time is over."""
+    """Interval between checks of `idle_ms`, `login_ms` and `frame_ms`."""
     stop_ms: int = 5_000
     """For what was begun to be finished when the listener stops."""

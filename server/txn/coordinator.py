@@ -1,11 +1,11 @@
 """Transactions: the coordinator of transactions by their first protocol.
 
-Every change is in `__transaction_state` before it counts; every transaction that was decided gets its markers, over
-restarts if need be, and is completed behind the last of them. Until then its id answers nothing else: who asks waits
-for that, unless a partition is offline; then CONCURRENT_TRANSACTIONS tells the client to come again.
+Every change is in `__transaction_state` before it counts; every transaction that was decided gets its markers, also
+after a restart, and is completed after the last of them. Until then other
+requests of its id wait, unless a partition is offline; then CONCURRENT_TRANSACTIONS makes the client try again.
 
-Protocol: `start` once, then anything, `stop` once. For the thread of the listener's loop. What a client asked for is
-carried out to its end even if the client hangs up.
+Protocol: `start` once, then anything, `stop` once. For the thread of the listener's loop. A request is
+carried out to its end even if the client disconnects.
 Source: Apache Kafka 4.3.0, TransactionCoordinator, TransactionStateManager.
 """
 
@@ -32,7 +32,7 @@ _LONGEST_ID: Final = 2**15 - 1
 
 
 class Transactions:
-    """See the module."""
+    """Requests of producers, over `shards` for what is known of each id."""
 
     def __init__(
         self,
@@ -51,17 +51,17 @@ class Transactions:
     # ---- beginning and end
 
     def start(self) -> asyncio.Future[None]:
-        """Begin to read what is there, in the running loop; the future is done when everything is answered for.
+        """Begin to read the ids, in the running loop; the future is done once all are read.
 
-        From now on groups ask here whether offsets may be part of a transaction.
+        From now on `commits` asks here whether offsets may be part of a transaction.
         """
         self._commits.verify = self._verify_offsets
-        self._tasks.every("abort", self.settings.abort_interval_ms, self._abort_late_ones)
-        self._tasks.every("expire", self.settings.expiration_interval_ms, self._forget_silent_ones)
+        self._tasks.every("abort", self.settings.abort_interval_ms, self._abort_expired)
+        self._tasks.every("expire", self.settings.expiration_interval_ms, self._forget_unused)
         return self._tasks.spawn(self._load())
 
     async def stop(self) -> None:
-        """Take nothing more, and let go; what is not finished is finished after the next start."""
+        """Take no more requests and end; open ends of transactions go on after the next start."""
         self._tasks.begin_stop()
         self._endings.stop()
         await self._tasks.stop()
@@ -73,10 +73,10 @@ class Transactions:
             if transaction.facts.state.is_prepared:
                 self._endings.begin(transaction)
 
-    # ---- what clients ask for
+    # ---- requests
 
     async def ensure_topic(self) -> ErrorCode:
-        """See to it that there is a topic for the records; return what keeps it from being so."""
+        """Create `__transaction_state` if it is missing; return why that failed, or NONE."""
         if self.shards.is_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         try:
@@ -88,7 +88,7 @@ class Transactions:
     async def init_producer_id(
         self, transactional_id: str, timeout_ms: int, current: Producer | None
     ) -> Producer | ErrorCode:
-        """Give a producer the next epoch of its id; what another one had under way is aborted first."""
+        """Return the next epoch of an id; an open transaction of its former producer is aborted first."""
         if not _is_legal(transactional_id):
             return ErrorCode.INVALID_REQUEST
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
@@ -117,7 +117,7 @@ class Transactions:
         assert isinstance(wanted, Facts), wanted
         if wanted.state is State.EMPTY:
             return Producer(wanted.producer_id, wanted.epoch)
-        # The other one's transaction is aborted now; the epoch that fenced it off is nobody's, the next one is ours.
+        # The former transaction is aborted now. Its producer was fenced with an epoch of its own; the next one is ours.
         await self._endings.begin(transaction).is_over
         return await self._init(transactional_id, timeout_ms, current)
 
@@ -125,7 +125,7 @@ class Transactions:
         found = self.shards.get(transactional_id)
         if found is None:
             producer_id = await self._ids.draw()
-            found = self.shards.get(transactional_id)  # somebody else may have made it meanwhile
+            found = self.shards.get(transactional_id)  # another request may have made it meanwhile
             if found is None:
                 found = Transaction.begin(transactional_id, producer_id, timeout_ms, self._timers.now_ms())
                 self.shards.put(found)
@@ -135,11 +135,11 @@ class Transactions:
     async def add_partitions(
         self, transactional_id: str, producer: Producer, names: Collection[TopicPartition]
     ) -> ErrorCode:
-        """Let partitions take part in a transaction, which the first of them begins."""
+        """Add partitions to a transaction, which the first of them begins."""
         return await self._tasks.finish(self._add(transactional_id, producer, names))
 
     async def add_offsets(self, transactional_id: str, producer: Producer, group_id: str) -> ErrorCode:
-        """Let the offsets of a group take part in a transaction."""
+        """Add the offsets of a group to a transaction."""
         if OFFSETS_TOPIC not in self._store.topics():
             try:
                 await self._store.ensure_internal(OFFSETS_TOPIC)
@@ -177,10 +177,10 @@ class Transactions:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING if found is None else found
 
     def verify(self, transactional_id: str, producer_id: int, epoch: int, name: TopicPartition) -> ErrorCode:
-        """Tell whether a producer's transactional batch may be appended to a partition now.
+        """Return whether a producer's transactional batch may be appended to a partition now.
 
-        Ask and append without awaiting anything in between: then no batch comes behind its marker. Answers are those of
-        `Transaction.verify`; `produce_code` and `offsets_code` make of them what clients are told.
+        Verify and append without awaiting anything in between: then no batch comes after its marker. Codes are those of
+        `Transaction.verify`; `produce_code` and `offsets_code` turn them into codes for clients.
         """
         transaction = self._known(transactional_id)
         if isinstance(transaction, ErrorCode):
@@ -190,10 +190,10 @@ class Transactions:
     def _verify_offsets(self, transactional_id: str, producer_id: int, epoch: int, partition: int) -> ErrorCode:
         return offsets_code(self.verify(transactional_id, producer_id, epoch, TopicPartition(OFFSETS_TOPIC, partition)))
 
-    # ---- what is there to see
+    # ---- state
 
     def status(self) -> dict[str, object]:
-        """Return what there is to show: counts, and which partitions are not answered for, with the reason."""
+        """Return counts, and the partitions that cannot be read, with the reason."""
         return {
             "is_loading": self.shards.is_loading,
             "transactional_ids": sum(1 for _ in self.shards),
@@ -207,7 +207,7 @@ class Transactions:
 
     # ---- time
 
-    def _abort_late_ones(self) -> None:
+    def _abort_expired(self) -> None:
         now_ms = self._timers.now_ms()
         for transaction in tuple(self.shards.under_way.values()):
             facts = transaction.time_out(now_ms)
@@ -218,7 +218,7 @@ class Transactions:
         if await self._write(transaction, facts) is ErrorCode.NONE:
             self._endings.begin(transaction)
 
-    def _forget_silent_ones(self) -> None:
+    def _forget_unused(self) -> None:
         if not self.shards.is_loading:
             self._tasks.spawn(self._forget_each(tuple(self.shards)))
 

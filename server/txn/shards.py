@@ -1,6 +1,6 @@
 """Shards: transactional ids by the partition of `__transaction_state` that holds their records: loading and writing.
 
-An id is answered for only if its partition was read whole and every record in it was understood. For the thread of the
+An id is served only if its partition was read whole and every record in it was understood. For the thread of the
 listener's loop; reading is done beside it.
 """
 
@@ -24,13 +24,13 @@ _LOADING: Final = "its partition is being read"
 
 
 class Shards:
-    """See the module. `load` or `create` once; until then every id is answered with COORDINATOR_LOAD_IN_PROGRESS."""
+    """Ids by partition. `load` or `create` once; until then every id is answered COORDINATOR_LOAD_IN_PROGRESS."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
         self._ids: list[dict[str, Transaction]] = []
         self._faults: dict[int, str] = {}
-        """By partition: why it is not answered for."""
+        """By partition: why it cannot be read."""
         self.under_way: dict[str, Transaction] = {}
         """Ids with an open transaction."""
         self.is_loading = True
@@ -46,7 +46,7 @@ class Shards:
 
     @property
     def faults(self) -> Mapping[int, str]:
-        """Which partitions are not answered for, and why."""
+        """Partitions that cannot be read, and why."""
         return self._faults
 
     # ---- beginning
@@ -82,20 +82,20 @@ class Shards:
         return fold(self._store.batches(name, Offset(log.log_start)))
 
     async def create(self) -> None:
-        """Make the topic if there is none; raises what making it raises."""
+        """Create the topic if it is missing; raises what that raises."""
         if not self._ids:
             count = await self._store.ensure_internal(STATE_TOPIC)
-            if not self._ids:  # somebody else may have waited for it too
+            if not self._ids:  # another request may have waited for it, too
                 self._ids = [{} for _ in range(count)]
 
     # ---- ids
 
     def place(self, transactional_id: str) -> TopicPartition:
-        """Return the partition that holds the records of an id; there has to be the topic."""
+        """Return the partition that holds the records of an id; the topic must exist."""
         return TopicPartition(STATE_TOPIC, partition_of(transactional_id, self.partitions))
 
     def fault_of(self, transactional_id: str) -> ErrorCode | None:
-        """Return why an id is not answered for, None if it is."""
+        """Return why nothing is known of an id, None if its partition was read."""
         if self.is_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if self._ids and self.place(transactional_id).partition in self._faults:
@@ -103,7 +103,7 @@ class Shards:
         return None
 
     def get(self, transactional_id: str) -> Transaction | ErrorCode | None:
-        """Return an id, None for one that is not known, or why that cannot be said."""
+        """Return an id, None for one that is unknown, or why it could not be read."""
         fault = self.fault_of(transactional_id)
         if fault is not None:
             return fault

@@ -1,4 +1,4 @@
-"""The registers of events and metrics as tables of their pages: `python tests/tidy/registers.py` writes them anew."""
+"""The registers of events and metrics as tables of their pages: `python tests/tidy/registers.py` rewrites them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members of a group ask, what they are answered, and what a group remembers of each."""
+"""Requests of members, their answers, and what a group keeps of each member."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class JoinRequest(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """What the leader is told of a member."""
+    """A member as the leader sees it."""
 
     member_id: str
     instance_id: str | None
@@ -92,7 +92,7 @@ class Member:
     awaits_join: Callable[[JoinAnswer], None] | None = None
     awaits_sync: Callable[[SyncAnswer], None] | None = None
     is_new: bool = False
-    """Whether it has not been told of a generation yet: then it may expire while it waits."""
+    """Whether it has never been in a generation: then it may expire while it waits."""
     timer: Handle | None = None
 
     @classmethod
@@ -184,7 +184,7 @@ class Member:
         self.answer_sync(SyncAnswer(error))
 
     def stop_timer(self) -> None:
-        """Let its session not end any more."""
+        """End its session without a timeout."""
         if self.timer is not None:
             self.timer.cancel()
         self.timer = None

@@ -1,7 +1,7 @@
 """Metadata and DescribeCluster: one node, which leads every partition.
 
-A partition in trouble still has its leader: a client that is shown none asks again thousands of times a second. What is
-wrong is said when it reads or writes. Topics are not made by asking for them.
+A partition in trouble still has its leader: a client that sees none asks again thousands of times a second. It gets the
+error when it reads or writes. A request for metadata creates no topic.
 Source: Apache Kafka 4.3.0, KafkaApis.handleTopicMetadataRequest, AuthHelper.
 """
 
@@ -52,7 +52,7 @@ def handlers(parts: Parts) -> dict[int, Handler]:
 
 
 class _Answer:
-    """What is said of topics in one answer."""
+    """The topics of one answer."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class _Answer:
         return {"error_code": code, "name": name, "topic_id": topic_id, "topic_authorized_operations": _NOT_ASKED}
 
     def topic(self, topic: TopicView) -> dict[str, object]:
-        """Return what is said of a topic that is there."""
+        """Return the answer for a topic that exists."""
         return {
             "error_code": ErrorCode.NONE,
             "name": topic.name,
