@@ -59,7 +59,7 @@ _READ_ONLY_GROUPS: Final = (
     ApiKey.SYNC_GROUP,
 )
 """Requests on groups that a read-only listener takes. Joins and commits are refused with a reason: where they are not
-offered at all, older clients try for ever."""
+offered at all, older clients try forever."""
 _LAGS_MS: Final = 5_000
 _MOST_LAGS: Final = 1_000
 
@@ -160,10 +160,10 @@ class KafkaListener:
             parts.transactions = Transactions(store, parts.groups.commits, ids, timers, options.transactions)
         found = _handlers(parts)
         if not options.is_read_only:
-            making = topics.Making(parts, options.topics)
-            found |= topics.handlers(parts, making)
+            changes = topics.TopicChanges(parts, options.topics)
+            found |= topics.handlers(parts, changes)
             if options.auto_create:
-                found = creating(found, store, making.auto_create)
+                found = creating(found, store, changes.auto_create)
         if options.server.make_login is not None:
             found |= sasl.handlers()
         self._latencies = Latencies()

@@ -132,7 +132,7 @@ class FrameReader:
             try:
                 size = self._judged(data, position)
             except FrameInvalid:
-                for frame in frames:  # nobody will hear of them
+                for frame in frames:  # no one processes them
                     frame.release()
                 raise
             if size >= LARGE and end - position - _SIZE_BYTES < size:
@@ -148,7 +148,7 @@ class FrameReader:
         return frames
 
     def may_read(self) -> bool:
-        """Tell whether there is room for more; a frame that waits for room gets it if there is."""
+        """Return whether there is room for more; a frame that waits for room gets it if there is."""
         if not self._wanted:
             return self._large is not None or self._budget.has_room()
         size = self._wanted

@@ -16,7 +16,7 @@ _NUMBERS: Final = {size: struct.Struct(">" + letter) for size, letter in ((1, "b
 
 
 MOST_ELEMENTS: Final = 1 << 16
-"""Of all arrays of a message together: to read them takes time in which nobody else is served."""
+"""Of all arrays of a message together: reading them takes time in which no other client is served."""
 
 
 class MessageInvalid(LogmendError):

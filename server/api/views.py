@@ -74,7 +74,7 @@ class ReadStore(Protocol):
 
 @dataclass(slots=True)
 class Parts:
-    """What handlers are made from. The coordinators are there in the writing mode only."""
+    """The parts that handlers share. Transactions and producer ids of the log exist in the writing mode only."""
 
     store: Any
     """A `ReadStore`, in the writing mode a `Store`."""

@@ -38,7 +38,7 @@ Change: TypeAlias = tuple[Key, OffsetValue | GroupValue | None]
 
 
 class NotStored(LogmendError):
-    """A change could not be written; `code` tells a client what to do."""
+    """A change could not be written; `code` is the answer to the client."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code)
@@ -87,11 +87,11 @@ class Shard:
         return "-".join(drawn[start:end] for start, end in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
 
     def store(self, group_id: str, value: GroupValue, done: Callable[[ErrorCode], None]) -> None:
-        def told(written: asyncio.Future[None]) -> None:
+        def report(written: asyncio.Future[None]) -> None:
             error = written.exception() if not written.cancelled() else None
             done(error.code if isinstance(error, NotStored) else ErrorCode.NONE)
 
-        self.write([(GroupKey(group_id), value)]).add_done_callback(told)
+        self.write([(GroupKey(group_id), value)]).add_done_callback(report)
 
     # Groups
 
@@ -197,10 +197,10 @@ def refused(error: BaseException | None) -> ErrorCode:
     Source: Apache Kafka 4.3.0, CoordinatorOperationExceptionHelper.
     """
     code = code_of(error) if isinstance(error, Exception) else ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return _TOLD.get(code, code)
+    return _CODES.get(code, code)
 
 
-_TOLD = {
+_CODES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.COORDINATOR_NOT_AVAILABLE,

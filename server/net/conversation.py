@@ -118,18 +118,18 @@ class Conversation:
         self.pump()
 
     def end(self) -> None:
-        """Take no more; what was begun is finished, what was not is dropped."""
+        """Take no more frames; requests that were begun are finished, the others dropped."""
         self._is_ending = True
         self._drop_queue()
 
     def over(self) -> None:
-        """The connection is gone: what is still to come is dropped."""
+        """The connection is gone: drop its answers."""
         self._is_over = self._is_ending = True
         self._drop_queue()
         for slot in self._slots:
             slot.frame.release()
             close_files(slot.segments)
-            if slot.future is not None and slot.key == ApiKey.FETCH:  # whatever else was begun is finished
+            if slot.future is not None and slot.key == ApiKey.FETCH:  # other requests are finished
                 slot.future.cancel()
         self._slots.clear()
 

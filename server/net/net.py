@@ -249,7 +249,7 @@ class WireServer:
         if self._is_stopping:
             return
         self._is_stopping = True
-        self._close_listening()  # at once: nobody shall wait for an answer that does not come
+        self._close_listening()  # at once: no client shall wait for an answer that does not come
         self.loop.create_task(self._finish())
 
     async def _finish(self) -> None:

@@ -97,7 +97,7 @@ class PlainTransport(Transport):
         """Do what the loop asks for; a fault of ours, or memory that is not there, ends this connection alone."""
         try:
             work()
-        except Exception as error:  # noqa: BLE001 (the loop would call again at once, for ever)
+        except Exception as error:  # noqa: BLE001 (the loop would call again at once, forever)
             self._tally.closed["fault"] += 1
             self._tally.report("fault", f"{type(error).__name__}: {error}")
             self.close(str(error))
@@ -173,7 +173,7 @@ class PlainTransport(Transport):
             pieces.append(segment)
         if self._sent_of_first:
             first = pieces[0]
-            assert not isinstance(first, FileRange), "it was told apart"
+            assert not isinstance(first, FileRange), "ranges are sent elsewhere"
             pieces[0] = memoryview(first)[self._sent_of_first :]
         count = self._socket.sendmsg(pieces)  # type: ignore[arg-type]
         self._sent(count)

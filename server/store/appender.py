@@ -169,7 +169,7 @@ class Appender:
                 self._engine.run(lambda manager, group=group: self._carry_out(manager, group))  # type: ignore[misc]
             except LogmendError as error:  # `NotServing`
                 _refuse(group, error)
-            except Exception as error:  # noqa: BLE001 (a fault of ours: all who wait must hear of it, and nobody go on)
+            except Exception as error:  # noqa: BLE001 (a fault of ours: every waiting client gets it, and nothing goes on)
                 _refuse(group, error)
                 self.fault = f"a fault of logmend itself: {type(error).__name__}: {error}"
                 self._queue.close(is_broken=True)

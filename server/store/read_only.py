@@ -63,10 +63,10 @@ def open_read_only(paths: Sequence[PurePath], options: ManagerOptions, now_ms: i
     Damage in flushed data is passed over, as with `--accept-loss`: nothing on the disk is lost by that.
     """
     overlay = OverlayFs(ReadOnlyFs(OsFs()), paths, now_ms * 1_000_000)
-    looking = replace(
+    read_only = replace(
         options, lock=_lock_if_there_is_one, compacts=False, recovery=options.recovery._replace(accept_loss=True)
     )
-    return ReadOnlyEngine(LogManager.open(overlay, paths, now_ms, looking))
+    return ReadOnlyEngine(LogManager.open(overlay, paths, now_ms, read_only))
 
 
 @contextlib.contextmanager

@@ -71,7 +71,7 @@ class Store:
     def start(self) -> None:
         """Learn the topics and begin; by the loop's thread or before it runs. Raises `NotServing`.
 
-        With `SYNC`, bytes that were never flushed are made durable first: consumers are going to see them.
+        With `SYNC`, bytes that were never flushed are synced first: consumers are going to see them.
         """
 
         def begin(manager: LogManager) -> None:

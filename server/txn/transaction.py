@@ -103,7 +103,7 @@ class Transaction:
     # ---- a producer introduces itself
 
     def init(self, timeout_ms: int, current: Producer | None, now_ms: int, new_id: int | None = None) -> Wanted:
-        """Give the next epoch; a transaction that is under way is aborted instead: the answer's state tells.
+        """Return the next epoch, or, by its state, the abort of the transaction that is open.
 
         `current` is what the producer says that it is, None for one that has just come up. `new_id` is taken if
         `is_exhausted`.
@@ -124,7 +124,7 @@ class Transaction:
         )  # fmt: skip
 
     def _may_be(self, current: Producer) -> bool:
-        """Tell whether this can be our producer, or was it before its epochs ran out and it never heard the answer."""
+        """Return whether this is our producer, maybe before its epochs ran out, if it never got the answer."""
         is_previous = current.id == self.facts.previous_producer_id and current.epoch >= LAST_EPOCH
         return self.is_new or current.id == self.facts.producer_id or is_previous
 
@@ -138,7 +138,7 @@ class Transaction:
             return self._bumped(), NO_EPOCH
         if self.is_new or current.epoch == epoch:
             return self._bumped(), epoch
-        if current.epoch == self.facts.last_epoch:  # it never heard the answer
+        if current.epoch == self.facts.last_epoch:  # it never got the answer
             return Producer(self.facts.producer_id, epoch), self.facts.last_epoch
         return ErrorCode.PRODUCER_FENCED
 
@@ -217,7 +217,7 @@ class Transaction:
         )  # fmt: skip
 
     def verify(self, producer: Producer, name: TopicPartition) -> ErrorCode:
-        """Tell whether a producer may write to a partition: it takes part in what is under way.
+        """Return whether a producer may write to a partition: it takes part in the open transaction.
 
         TRANSACTION_ABORTABLE if it does not. A decision counts from the moment it is on its way to the log: a batch
         that came in behind it could stand behind the marker.

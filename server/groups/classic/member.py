@@ -15,7 +15,7 @@ CONSUMER: Final = "consumer"
 """The protocol type of members that share out topics among one another."""
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
-"""Names of assignors with what the member tells the leader under each, the one it likes best first."""
+"""Names of assignors with the metadata of the member for each, in its order of preference."""
 
 
 class JoinRequest(NamedTuple):
@@ -145,11 +145,11 @@ class Member:
         return replace(self, member_id=member_id, awaits_join=None, awaits_sync=None, is_new=False, timer=None)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return what it tells the leader under a protocol; nothing under one that it does not have."""
+        """Return its metadata for a protocol; empty for one that it does not have."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: Collection[str]) -> str:
-        """Return which of the candidates, one of which it has, it likes best."""
+        """Return the candidate that it prefers; it has at least one of them."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     @property
@@ -166,19 +166,19 @@ class Member:
         self.awaits_join = answer
 
     def answer_join(self, answer: JoinAnswer) -> None:
-        """Give its answer to one that waits to have joined."""
+        """Answer its request to join, if it waits for one."""
         waiting, self.awaits_join = self.awaits_join, None
         if waiting is not None:
             waiting(answer)
 
     def answer_sync(self, answer: SyncAnswer) -> None:
-        """Give its answer to one that waits for its assignment."""
+        """Answer its request for an assignment, if it waits for one."""
         waiting, self.awaits_sync = self.awaits_sync, None
         if waiting is not None:
             waiting(answer)
 
     def dismiss(self, error: ErrorCode) -> None:
-        """Answer whatever it waits for, with an error, and forget its timer."""
+        """Answer its open requests with an error, and end its session."""
         self.stop_timer()
         self.answer_join(JoinAnswer(error))
         self.answer_sync(SyncAnswer(error))

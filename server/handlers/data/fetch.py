@@ -1,6 +1,6 @@
 """Fetch: ranges of the logs, as they are in the files; waits for more where there is not enough.
 
-There are no fetch sessions: the session is always 0, and a client that names another is told that it is not known.
+There are no fetch sessions: the session is always 0, and a client that names another gets an error.
 Source: Apache Kafka 4.3.0, ReplicaManager.fetchMessages, DelayedFetch, KafkaApis.handleFetchRequest; KIP-74, KIP-227.
 """
 

@@ -23,7 +23,7 @@ from wire.messages import get
 INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
 _TOPIC_OPERATIONS: Final = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS: Final = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
-"""Bits of `AclOperation`: there are no rules about who may do what, so everybody may."""
+"""Bits of `AclOperation`: there are no access rules, so every client may do everything."""
 _NOT_ASKED: Final = -(2**31)
 _BROKERS: Final = 1
 
@@ -67,7 +67,7 @@ class _Answer:
         self._operations = _TOPIC_OPERATIONS if with_operations else _NOT_ASKED
 
     def each(self, asked: Iterable[Any]) -> list[dict[str, object]]:
-        """Return the topics that were asked for by name or by id, each once, with what is wrong with it."""
+        """Return the topics that a request names, by name or by id, each once, with its error."""
         found: dict[tuple[str | None, bytes], dict[str, object]] = {}
         for one in asked:
             topic_id = get(one, "topic_id", None)
