@@ -8,7 +8,7 @@ from server.api.errors import ErrorCode, code_of
 from server.api.views import ReadStore, TopicView
 from storage.base.errors import ExitStatus, LogmendError, ReadFault
 from storage.base.units import TopicPartition
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import ReadableLog
 
 ZERO_ID = bytes(16)
 

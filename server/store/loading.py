@@ -7,8 +7,7 @@ from typing import Final
 from daemon.own.owned import NotServing
 from storage.base.units import Offset
 from storage.batch.batch import HEADER_V2, parse_header
-from storage.log.log_types import Isolation
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import Isolation, ReadableLog
 
 _ATTEMPTS: Final = 100
 

@@ -26,8 +26,7 @@ from server.store.open_logs import OpenLogs
 from server.store.watchers import Watcher, Watchers
 from storage.base.errors import EnvironmentFault, LogmendError
 from storage.base.units import Epoch, Offset, TopicPartition
-from storage.log.log_types import Appended, Fetched, Isolation
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import Appended, Fetched, Isolation, ReadableLog
 from storage.producers.producers import Origin
 
 T = TypeVar("T")

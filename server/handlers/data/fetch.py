@@ -20,8 +20,7 @@ from server.api.versions import ApiKey
 from server.api.views import Parts, ReadStore
 from storage.base.errors import LogmendError
 from storage.base.units import Offset, TopicPartition
-from storage.log.log_types import Fetched, Isolation
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import Fetched, Isolation, ReadableLog
 from wire.messages import get, milliseconds
 from wire.segments import Segment, close_files
 
