@@ -12,13 +12,14 @@ Source: Apache Kafka 4.3.0, TransactionCoordinator, TransactionStateManager.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final
 
 from server.api.clock import Timers
 from server.api.errors import ErrorCode
 from server.txn.codes import coordinator_code, offsets_code
 from server.txn.endings import Endings
+from server.txn.expiry import Expiry
 from server.txn.records import Facts, State
 from server.txn.shards import Shards
 from server.txn.tasks import Tasks
@@ -47,6 +48,7 @@ class Transactions:
         self.shards = Shards(store)
         self._tasks = Tasks(timers)
         self._endings = Endings(store, commits, self.shards, self._tasks, timers, settings.retry_ms)
+        self._expiry = Expiry(self.shards, self._endings, self._tasks, timers, settings)
 
     # ---- beginning and end
 
@@ -56,8 +58,7 @@ class Transactions:
         From now on `commits` asks here whether offsets may be part of a transaction.
         """
         self._commits.verify = self._verify_offsets
-        self._tasks.every("abort", self.settings.abort_interval_ms, self._abort_expired)
-        self._tasks.every("expire", self.settings.expiration_interval_ms, self._forget_unused)
+        self._expiry.start()
         return self._tasks.spawn(self._load())
 
     async def stop(self) -> None:
@@ -204,29 +205,6 @@ class Transactions:
 
     async def _write(self, transaction: Transaction, wanted: Wanted) -> ErrorCode:
         return await self.shards.write(transaction, wanted, self._timers.now_ms())
-
-    # ---- time
-
-    def _abort_expired(self) -> None:
-        now_ms = self._timers.now_ms()
-        for transaction in tuple(self.shards.under_way.values()):
-            facts = transaction.time_out(now_ms)
-            if facts is not None:
-                self._tasks.spawn(self._abort(transaction, facts))
-
-    async def _abort(self, transaction: Transaction, facts: Facts) -> None:
-        if await self._write(transaction, facts) is ErrorCode.NONE:
-            self._endings.begin(transaction)
-
-    def _forget_unused(self) -> None:
-        if not self.shards.is_loading:
-            self._tasks.spawn(self._forget_each(tuple(self.shards)))
-
-    async def _forget_each(self, transactions: Iterable[Transaction]) -> None:
-        for transaction in transactions:
-            facts = transaction.expire(self._timers.now_ms(), self.settings.id_expiration_ms)
-            if facts is not None:
-                await self._write(transaction, facts)
 
 
 def _is_legal(transactional_id: str) -> bool:
