@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Final
 
 from storage.base.config import LogConfig
 from storage.base.refusals import LogUnusable
@@ -20,9 +19,6 @@ from storage.producers.producer_state import ProducerEvent
 from storage.producers.producers import Origin
 from storage.segment.segment import LogSegment
 from storage.segment.segment_types import EndNumbers, Terms
-
-_PRODUCER, _NEGATIVE = 43, 0x80  # where the producer id is in a batch, and the sign in its first byte
-_tuple: Final = tuple.__new__
 
 
 class AppendableLog(ReadableLog):
@@ -53,15 +49,6 @@ class AppendableLog(ReadableLog):
             terms = self._terms = Terms.of(self.config)
         if not terms.takes_plain:
             return None
-        if len(data) > _PRODUCER and data[_PRODUCER] >= _NEGATIVE:  # nobody to ask about
-            try:
-                taken = active.append_led(data, first, leader_epoch, now_ms, terms)
-            except LogUnusable as fault:
-                self._end_reason = str(fault)
-                raise
-            if taken is not None:
-                self._note(active, first + taken[0] - 1)
-                return _tuple(Appended, (first, self.log_end - 1, taken[1], -1, False, None))  # in half the time
         led = lead_batch(data, first, leader_epoch)
         if led is None or not terms.allow(led, now_ms):
             return None

@@ -31,9 +31,8 @@ from storage.index.indexes import (
 from storage.index.txn_index import ENTRY as TXN_ENTRY
 from storage.index.txn_index import Aborted, AbortedTxn, collect_aborted, decode_txn_index, encode_txn_index, size_below
 from storage.kernel.rows import Data
-from storage.kernel.scan import append_led
 from storage.reading.segment_walk import BatchPlace, first_batch_reaching, walk_places
-from storage.segment.segment_types import EndNumbers, SegmentLimits, Terms
+from storage.segment.segment_types import EndNumbers, SegmentLimits
 
 T = TypeVar("T", bound=tuple[int, int])
 ROLES: Final = (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_INDEX)
@@ -172,42 +171,6 @@ class LogSegment:
             position += size
         self._unindexed_bytes = waiting
         self.size = position
-
-    def append_led(
-        self, data: Data, first: int, leader_epoch: int, now_ms: int, terms: Terms
-    ) -> tuple[int, int] | None:
-        """Append a client's batch at which nobody has to look closely; return how many records, and their largest time.
-
-        None, with nothing done, leaves it to others, who do what the kernel says is for them. Raises as `append` does.
-        """
-        _, message_bytes, before_ms, after_ms, needs_keys, _, segment_bytes, segment_ms = terms
-        position, begun, append_by = self.size, self._first_timestamp, getattr(self._out, "append_by", None)
-        if not position or begun is None or begun < 0 or append_by is None or not self._largest_known:
-            return None
-        if ((self._offset_room or 0) <= 0 or self._time_room <= 0) and self.is_index_full:
-            return None
-        latest, until = now_ms + after_ms, begun + segment_ms - self.jitter_ms
-        latest = until if until < latest else latest
-        room = segment_bytes - position
-        self._log_dirty = True
-        try:
-            done: tuple[int, int] | None = append_by(
-                append_led, data, first, leader_epoch, room if room < message_bytes else message_bytes,
-                now_ms - before_ms, latest, self.base_offset + INT32_MAX, needs_keys,
-            )  # fmt: skip
-        except EnvironmentFault as fault:
-            self._cut_back(position, fault)
-            raise
-        if done is None:
-            return None
-        last, timestamp = first + done[0] - 1, done[1]
-        if timestamp > self._largest[0]:
-            self._largest = timestamp, last
-        if self._unindexed_bytes > self.limits.index_interval_bytes and self._enter(last, position):
-            self._unindexed_bytes = 0
-        self._unindexed_bytes += (size := len(data))
-        self.size = position + size
-        return done
 
     def _cut_back(self, size: int, fault: EnvironmentFault) -> None:
         try:
