@@ -98,7 +98,7 @@ def run(asked: argparse.Namespace, scratch: Path, oracle: Oracle) -> list[dict[s
     )
     what = f"{asked.partitions:,} partitions, {asked.partitions * SEGMENTS:,} segments, verify --depth quick"
     rows = [
-        row(f"{what}{flags}", found[name], found["kafka"], ">= 3")
+        row(f"{what}{flags}", found[name], found["kafka"], ">= 2")
         for name, flags in (("-j 1", " -j 1"), ("default", ""))
     ]
     what = f"{asked.partitions:,} partitions, {asked.partitions * SEGMENTS:,} segments, opened by the engine"

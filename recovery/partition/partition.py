@@ -35,7 +35,6 @@ from storage.reading.log_reader import LogReader
 
 if TYPE_CHECKING:
     from recovery.kraft.topic_ids import TopicIds
-    from recovery.partition.partition_plan import PlannedPartition
 
 SMALL_FILE_LIMIT: Final = 64 << 20
 _SWAP: Final = ".swap"
@@ -64,7 +63,7 @@ class Survey:
     """One partition on its way from a listing to a plan."""
 
     __slots__ = (
-        "derive_from", "directory", "done", "epochs", "findings", "fs", "inventory", "jobs", "memory", "options",
+        "derive_from", "directory", "epochs", "findings", "fs", "inventory", "jobs", "memory", "options",
         "partition", "points", "resolved", "room", "scope", "shallow", "state", "whole_from", "whole_state",
     )  # fmt: skip
 
@@ -93,8 +92,6 @@ class Survey:
         """With everything read: from which segment on, and from which state, the side files can be held against it."""
         self.epochs: list[EpochStart] | None = None
         """What the leader epoch file says; None where it is missing or cannot be used."""
-        self.done: PlannedPartition | None = None
-        """Its plan, where a glance was enough."""
         self.forget()
 
     def forget(self) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Any
 
 from storage.base.errors import EnvironmentFault
 from storage.base.refusals import LogUnusable
 from storage.disk.fs import Fs, ReadFile, WriteFile
-from storage.disk.os_files import AppendLed
 from storage.index.index_file import NAMES
 from storage.kernel.rows import Data
 
@@ -45,19 +43,6 @@ class LogFile:
         except EnvironmentFault as fault:
             self._take_back(fault)
             raise
-
-    def append_by(self, function: AppendLed, *terms: Any) -> tuple[int, int] | None:
-        """Append as `append` does, by a function of the kernel; None where the file is open for none."""
-        append_by = getattr(self._out, "append_by", None)
-        if append_by is None:
-            return None
-        self._is_dirty = True
-        try:
-            done: tuple[int, int] | None = append_by(function, *terms)
-        except EnvironmentFault as fault:
-            self._take_back(fault)
-            raise
-        return done
 
     def _take_back(self, fault: EnvironmentFault) -> None:
         try:

@@ -17,11 +17,10 @@ from storage.index.index_file import NAMES
 from storage.index.indexes import TimeEntry
 from storage.index.txn_index import AbortedTxn
 from storage.kernel.rows import Data
-from storage.kernel.scan import append_led
 from storage.reading.segment_walk import BatchPlace, first_batch_reaching, walk_places
 from storage.segment.log_file import LogFile
 from storage.segment.segment_indexes import INDEX_ROLES, SegmentIndexes
-from storage.segment.segment_types import EndNumbers, SegmentLimits, Terms
+from storage.segment.segment_types import EndNumbers, SegmentLimits
 
 T = TypeVar("T", bound=tuple[int, int])
 ROLES: Final = (FileRole.LOG, *INDEX_ROLES)
@@ -137,36 +136,6 @@ class LogSegment:
             position += size
         self._unindexed_bytes = waiting
         log.size = position
-
-    def append_led(
-        self, data: Data, first: int, leader_epoch: int, now_ms: int, terms: Terms
-    ) -> tuple[int, int] | None:
-        """Append a client's batch that the kernel alone can judge; return how many records, and their largest time.
-
-        None, with nothing done, where the kernel leaves it to the caller. Raises as `append` does.
-        """
-        _, message_bytes, before_ms, after_ms, needs_keys, _, segment_bytes, segment_ms = terms
-        position, first_timestamp = self.size, self._first_timestamp
-        if not position or first_timestamp is None or first_timestamp < 0 or self._largest is None:
-            return None
-        if self.indexes.is_full:
-            return None
-        latest, until = now_ms + after_ms, first_timestamp + segment_ms - self.jitter_ms
-        done = self._log.append_by(
-            append_led, data, first, leader_epoch, min(segment_bytes - position, message_bytes),
-            now_ms - before_ms, min(latest, until), self.base_offset + INT32_MAX, needs_keys,
-        )  # fmt: skip
-        if done is not None:
-            last, timestamp = first + done[0] - 1, done[1]
-            if timestamp > self._largest[0]:
-                self._largest = timestamp, last
-            if self._unindexed_bytes > self.limits.index_interval_bytes:
-                self.indexes.offsets.append(last, position)
-                self.indexes.times.append(*self._largest)
-                self._unindexed_bytes = 0
-            self._unindexed_bytes += len(data)
-            self._log.size = position + len(data)
-        return done
 
     def append_aborted(self, transaction: AbortedTxn) -> None:
         """Add a transaction whose ABORT marker has just been appended."""

@@ -1,4 +1,4 @@
-"""What one look at a partition says is what a look at length says, or it says nothing."""
+"""The quick look at a clean shutdown: nothing to do, or the same findings however files are read."""
 
 from __future__ import annotations
 
@@ -16,71 +16,57 @@ from support.log_dirs import EPOCHS, MARKER, STARTS, checkpoint, name_of
 from support.shut_down import OPTIONS, PARTITION, SEGMENTS, Segment, idempotent, make_odd, modern, write_shut_down
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
-from recovery.logdir.log_dir import read_log_dir
 from recovery.logdir.survey import plan_log_dir
-from recovery.partition.at_a_glance import look_at
-from recovery.partition.partition import Survey
-from recovery.partition.partition_plan import PlannedPartition
 from recovery.plan.plan import LogDirPlan, PlanOptions, to_plain
-from storage.base.errors import ExitStatus, ReadFault
+from storage.base.errors import ExitStatus
 from storage.disk.fs import OsFs
-from storage.disk.glance import glance
-from storage.reading.log_reader import LogReader
 
 _disk = pytest.importorskip("storage.disk._disk", reason="the kernel was not built")
 SEEDS = 100
 Change = Callable[[Path], object]
 
 
-class AtLength(OsFs):
-    """The same disk without what looks at many files in one call."""
+class FileByFile(OsFs):
+    """The same disk without the kernel that reads parts of many files in one call."""
 
 
 def told(plan: LogDirPlan) -> tuple[Any, ...]:
     return to_plain(plan), plan.status, [partition.seen for partition in plan.partitions]
 
 
-def look(log_dir: Path) -> PlannedPartition | None:
-    """Return the plan of the partition as far as a glance gives one."""
-    state = read_log_dir(OsFs(), log_dir, None)
-    survey = Survey(OsFs(), log_dir / PARTITION, PARTITION, state.points_of(state.partitions[0]), OPTIONS)
-    look_at(survey, LogReader())
-    return survey.done
-
-
 def both(log_dir: Path) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    at_length, at_once = (plan_log_dir(fs, log_dir, OPTIONS).plan for fs in (AtLength(), OsFs()))
-    return told(at_length), told(at_once)
+    """Return what is told of a directory read file by file, and with many files in one call."""
+    one_by_one, at_once = (plan_log_dir(fs, log_dir, OPTIONS).plan for fs in (FileByFile(), OsFs()))
+    return told(one_by_one), told(at_once)
 
 
 @pytest.mark.parametrize("rolled", [False, True])
 @pytest.mark.parametrize("segment", SEGMENTS)
-def test_a_partition_that_was_shut_down_well_needs_one_look(tmp_path: Path, segment: Segment, *, rolled: bool) -> None:
-    directory = write_shut_down(tmp_path / "data", segment, rolled=rolled)
-    seen = glance(OsFs(), directory, None)
-    assert seen is not None
-    assert (seen.segments, seen.first_base, seen.log_end) == (5 if rolled else 4, 0, 40)
-    assert glance(AtLength(), directory, None) is None
-    at_length, at_once = both(tmp_path / "data")
-    assert at_once == at_length
+def test_a_partition_that_was_shut_down_well_needs_nothing(tmp_path: Path, segment: Segment, *, rolled: bool) -> None:
+    write_shut_down(tmp_path / "data", segment, rolled=rolled)
+    one_by_one, at_once = both(tmp_path / "data")
+    assert at_once == one_by_one
     assert at_once[1] is ExitStatus.CLEAN
+    (plan,) = plan_log_dir(OsFs(), tmp_path / "data", OPTIONS).plan.partitions
+    assert plan.loaded is not None
+    assert (plan.verdicts, plan.actions, plan.scanned_bytes, plan.loaded.log_end) == ((), (), 0, 40)
 
 
 @pytest.mark.parametrize("segment", SEGMENTS)
-def test_whatever_is_odd_is_found_as_by_a_look_at_length(tmp_path: Path, segment: Segment) -> None:
+def test_whatever_is_odd_is_found_however_files_are_read(tmp_path: Path, segment: Segment) -> None:
     write_shut_down(tmp_path / "sound", segment)
-    kinds, passed = set(), 0
+    kinds, clean = set(), 0
     for seed in range(SEEDS):
         data = tmp_path / "data"
         shutil.copytree(tmp_path / "sound", data)
         make_odd(data / PARTITION, seed)
-        at_length, at_once = both(data)
-        assert at_once == at_length, seed
-        passed += glance(OsFs(), data / PARTITION, None) is not None
-        kinds |= {verdict["finding"]["kind"] for each in at_once[0]["partitions"] for verdict in each["verdicts"]}
+        one_by_one, at_once = both(data)
+        assert at_once == one_by_one, seed
+        clean += at_once[1] is ExitStatus.CLEAN
+        kinds |= {verdict["finding"]["kind"] for part in at_once[0]["partitions"] for verdict in part["verdicts"]}
         shutil.rmtree(data)
     assert len(kinds) > 12, kinds
-    assert passed > SEEDS // 20  # damage where nobody looks
+    assert clean > SEEDS // 20  # damage where a quick look reads nothing
 
 
 def in_offset_index(*entries: tuple[int, int]) -> Change:
@@ -131,35 +117,30 @@ ODD: dict[str, Change] = {
 }  # fmt: skip
 
 
+HARMLESS = {"a stranger is there", "an offset has too few digits", "no snapshot is left"}
+"""After these nothing has to be repaired."""
+
+
 @pytest.mark.parametrize("what", ODD)
-def test_a_look_at_length_is_asked_for_where(tmp_path: Path, what: str) -> None:
+def test_one_oddity_is_found_however_files_are_read(tmp_path: Path, what: str) -> None:
     directory = write_shut_down(tmp_path / "data", modern)
-    assert look(tmp_path / "data") is not None
     ODD[what](directory)
-    assert look(tmp_path / "data") is None
-    at_length, at_once = both(tmp_path / "data")
-    assert at_once == at_length
-
-
-def test_only_files_of_the_owner_of_the_directory_are_passed(tmp_path: Path) -> None:
-    directory = write_shut_down(tmp_path / "data", modern)
-    mine = os.stat(directory).st_uid
-    assert glance(OsFs(), directory, mine) is not None
-    assert glance(OsFs(), directory, mine + 1) is None
+    one_by_one, at_once = both(tmp_path / "data")
+    assert at_once == one_by_one
+    assert (at_once[1] is ExitStatus.CLEAN) == (what in HARMLESS)
 
 
 @pytest.mark.parametrize("start", [5, 35, 40, 41])
 def test_the_log_start_of_the_checkpoint_counts(tmp_path: Path, start: int) -> None:
     write_shut_down(tmp_path / "data", modern)
     (tmp_path / "data" / STARTS).write_bytes(checkpoint({PARTITION: start}))
-    at_length, at_once = both(tmp_path / "data")
-    assert at_once == at_length
+    one_by_one, at_once = both(tmp_path / "data")
+    assert at_once == one_by_one
 
 
-def test_without_the_marker_nothing_is_taken_for_sound_at_a_glance(tmp_path: Path) -> None:
+def test_without_the_marker_the_active_segment_is_scanned(tmp_path: Path) -> None:
     directory = write_shut_down(tmp_path / "data", modern)
     (tmp_path / "data" / MARKER).unlink()
-    assert glance(OsFs(), directory, None) is not None
     plan = plan_log_dir(OsFs(), tmp_path / "data", OPTIONS).plan
     assert plan.partitions[0].scanned_bytes == (directory / name_of(30)).stat().st_size
 
@@ -175,59 +156,53 @@ def test_a_long_end_of_a_log_is_looked_at_up_to_a_mebibyte(tmp_path: Path) -> No
         return [modern(base)[0], *(batch_of(base + 2 + 4 * n, 4, 500_000) for n in range(2))]
 
     directory = write_shut_down(tmp_path / "data", two_large)
-    assert glance(OsFs(), directory, None) is not None
+    assert both(tmp_path / "data")[1][1] is ExitStatus.CLEAN
     log = directory / name_of(10)
     data = bytearray(log.read_bytes())
     data[-1] ^= 1
     log.write_bytes(data)
-    assert glance(OsFs(), directory, None) is None
-    at_length, at_once = both(tmp_path / "data")
-    assert at_once == at_length
+    one_by_one, at_once = both(tmp_path / "data")
+    assert at_once[1] is not ExitStatus.CLEAN
+    assert at_once == one_by_one
 
 
 def batch_of(base: int, count: int, size: int) -> bytes:
     return batch_v2(base, payload=bytes(size), count=count)
 
 
-class FailsOnce(OsFs):
-    """A disk of which one look at once fails; after that it reads as if nothing had been."""
+class FailsOnce:
+    """A disk of which one read of many files fails once for one of them; after that it reads well."""
 
     def __init__(self, name: str, number: int) -> None:
-        self._error: OSError | None = OSError(number, os.strerror(number), name)
+        self._name, self._number = name, number
+
+    def parts(self, directory: Path, wanted: Any) -> Any:
+        found = _disk.parts(directory, wanted)
+        for place, (name, _, _) in enumerate(wanted):
+            if name == self._name:
+                found[place], self._name = self._number, ""
+        return found
+
+
+class Failing(OsFs):
+    def __init__(self, once: FailsOnce) -> None:
+        self._once = once
 
     def kernel(self) -> Any:
-        return self
-
-    def glance(self, *_: object) -> None:
-        if (error := self._error) is not None:
-            self._error = None
-            raise error
-
-    def parts(self, *asked: Any) -> Any:
-        return _disk.parts(*asked)
+        return self._once
 
 
 def test_a_disk_that_failed_once_is_not_believed(tmp_path: Path) -> None:
     directory = write_shut_down(tmp_path / "data", idempotent)
     name = name_of(10, "index")
-    with pytest.raises(ReadFault) as caught:
-        glance(FailsOnce(name, errno.EIO), directory, None)
-    assert caught.value.path == directory / name
-    plan = plan_log_dir(FailsOnce(name, errno.EIO), tmp_path / "data", OPTIONS).plan
+    plan = plan_log_dir(Failing(FailsOnce(name, errno.EIO)), tmp_path / "data", OPTIONS).plan
     assert [(finding.kind.value, finding.path) for finding in plan.findings] == [("read_error", directory / name)]
     assert plan.status is ExitStatus.ENVIRONMENT
-
-
-def test_what_goes_away_meanwhile_is_odd_and_no_more(tmp_path: Path) -> None:
-    assert glance(OsFs(), tmp_path / "gone", None) is None
-    (tmp_path / "file").touch()
-    with pytest.raises(ReadFault, match="Not a directory"):
-        glance(OsFs(), tmp_path / "file", None)
 
 
 def test_a_lost_history_of_epochs_is_not_passed_over(tmp_path: Path) -> None:
     write_shut_down(tmp_path / "data", modern)
     (tmp_path / "data" / EPOCHS).unlink()
-    at_length, at_once = both(tmp_path / "data")
-    assert at_once == at_length
+    one_by_one, at_once = both(tmp_path / "data")
+    assert at_once == one_by_one
     assert [v["finding"]["kind"] for v in at_once[0]["partitions"][0]["verdicts"]] == ["epochs_missing"]
