@@ -1,6 +1,6 @@
 """LogManager: owns log directories, opens their logs, keeps their topics, and does in time what logs need done.
 
-docs/engine.md describes how it is used: the legal order of calls, the thread rule, what a crash leaves. In short,
+docs/reference/python-api.md describes its use: the order of calls, the thread rule, what a crash leaves. In short,
 `open` locks and recovers; then topics, appends and reads in any order, with `run_due` about once a second; `close`
 shuts down cleanly. One thread at a time, but for reads of a log that was asked for, which may run beside it.
 Source: Apache Kafka 4.3.0, LogManager, ReplicaManager.

@@ -14,7 +14,7 @@ from typing import Any, Final
 from server.api.clock import Handle
 from server.api.dispatch import Answer, Call, Handler
 from server.api.errors import ErrorCode
-from server.api.looking import ZERO_ID, TopicIds, code_for, log_for
+from server.api.lookup import ZERO_ID, TopicIds, code_for, log_for
 from server.api.ranges import SharedFiles
 from server.api.versions import ApiKey
 from server.api.views import Parts, ReadStore
