@@ -24,7 +24,8 @@ from storage.base.errors import BatchCorrupt, CorruptData, LogmendError, Unsuppo
 from storage.base.names import FileRole, FileState
 from storage.base.units import INT32_MAX, Offset
 from storage.batch.batch import HEADER_V2, BatchHeader, parse_header
-from storage.cleanup.cleaned_batch import BatchCleaner, LastRecord, Rules, control_kind, put_keys
+from storage.batch.payload import control_kind
+from storage.cleanup.cleaned_batch import BatchCleaner, LastRecord, Rules, put_keys
 from storage.cleanup.cleaned_txns import CleanedTransactions
 from storage.cleanup.offset_map import OffsetMap
 from storage.disk.buffers import page_aligned

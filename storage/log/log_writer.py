@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from storage.append.append_check import Checked
 from storage.base.refusals import AppendTooLarge, LogUnusable
 from storage.base.units import INT32_MAX, Offset
 from storage.kernel.rows import Data
-from storage.log.append_check import Checked
 from storage.log.durability import Durability
 from storage.log.log_state import LogState
 from storage.log.log_types import Appended, Rolled
