@@ -17,8 +17,9 @@ from daemon.ledger.ledger import as_text
 from daemon.status.model import Events
 from recovery.logdir.log_dir import read_log_dir
 from recovery.partition.memory import Job
-from recovery.partition.partition import Points, Survey
+from recovery.partition.partition import Survey
 from recovery.partition.partition_plan import plan_partition
+from recovery.partition.points import Points
 from recovery.plan.plan import LogDirPlan, PlanOptions
 from recovery.report.report import plan_document
 from storage.base.errors import EnvironmentFault, FileVanished, LogmendError

@@ -19,7 +19,7 @@ from checkpoint.offsets import decode_offsets, encode_offsets
 from recovery.apply.execute import Applying, Orders, execute
 from recovery.apply.together import is_on, shared_volume
 from recovery.logdir.log_dir import MARKER, RECOVERY_POINTS
-from recovery.partition.partition import SMALL_FILE_LIMIT
+from recovery.partition.points import SMALL_FILE_LIMIT
 from recovery.plan.digest import sha256_of
 from recovery.plan.plan import LogDirPlan, RecoveryPlan, ReplaceFile, Seen, regular_partitions, rising_points
 from recovery.report.report import count, full_size

@@ -20,7 +20,7 @@ from recovery.heal.neighbours import Neighbour, last_of, read_neighbour, refuse_
 from recovery.heal.replica import Offer, ReplicaFacts, ReplicaSource, ReplicaUnusable
 from recovery.logdir.log_dir import RECOVERY_POINTS, known_offsets
 from recovery.partition.inventory import resolve, take_inventory
-from recovery.partition.partition import SMALL_FILE_LIMIT
+from recovery.partition.points import SMALL_FILE_LIMIT
 from recovery.plan.findings import Damage, Subject
 from recovery.plan.plan import LogDirPlan, Precondition, RecoveryPlan, SplicePiece, SpliceSegment, regular_partitions
 from recovery.report.report import count, full_size

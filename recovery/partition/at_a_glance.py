@@ -12,9 +12,8 @@ from checkpoint.leader_epoch import decode_epochs
 from checkpoint.markers import decode_partition_metadata
 from recovery.partition.derive import derive_epochs
 from recovery.partition.partition import Survey
-from recovery.partition.partition_plan import PlannedPartition
 from recovery.plan.findings import Damage, Finding
-from recovery.plan.plan import LoadedOffsets, RecoveryPlan, Seen
+from recovery.plan.plan import LoadedOffsets, PlannedPartition, RecoveryPlan, Seen
 from storage.base.errors import CorruptData, ReadFault, UnsupportedFormat
 from storage.base.units import INT64_MAX
 from storage.disk.glance import Glance, glance

@@ -20,8 +20,7 @@ from recovery.logdir.log_dir import read_log_dir
 from recovery.logdir.survey import plan_log_dir
 from recovery.partition.at_a_glance import look_at
 from recovery.partition.partition import Survey
-from recovery.partition.partition_plan import PlannedPartition
-from recovery.plan.plan import LogDirPlan, PlanOptions, to_plain
+from recovery.plan.plan import LogDirPlan, PlannedPartition, PlanOptions, to_plain
 from storage.base.errors import ExitStatus, ReadFault
 from storage.disk.fs import OsFs
 from storage.disk.glance import glance
