@@ -22,7 +22,8 @@ from recovery.partition.partition import Survey
 from recovery.partition.points import Points
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
-from recovery.segment.verify import ROOM, Depth, Room, SegmentReport, fold_index
+from recovery.segment.segment_report import ROOM, Depth, Room, SegmentReport
+from recovery.segment.verify import fold_index
 from storage.disk.fs import ReadFs
 from storage.disk.pool import Pool, Task
 from storage.reading.log_reader import LogReader

@@ -11,7 +11,8 @@ from recovery.plan.decide import Flushed, Where, judge
 from recovery.plan.digest import sha256_of
 from recovery.plan.findings import Finding
 from recovery.plan.plan import Cut, Quarantine, Rename, ReplaceFile, SetAside, SplitLog, TruncateTo, Verdict
-from recovery.segment.verify import SegmentFiles, Wanted
+from recovery.segment.segment_files import SegmentFiles
+from recovery.segment.segment_report import Wanted
 
 SWAP: Final = ".swap"
 """Suffix of a file that an interrupted compaction or split has finished."""

@@ -11,7 +11,8 @@ from recovery.partition.partition import Survey
 from recovery.plan.decide import Decision, Flushed, judge
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import Cut, Quarantine, TruncateTo, Verdict
-from recovery.segment.verify import LogDamage, SegmentFiles, SegmentReport
+from recovery.segment.segment_files import SegmentFiles
+from recovery.segment.segment_report import LogDamage, SegmentReport
 from storage.base.names import FileRole, segment_file_name
 from storage.base.units import Offset
 

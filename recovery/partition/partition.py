@@ -17,15 +17,8 @@ from recovery.plan.findings import Damage, Finding, Subject
 from recovery.plan.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlannedPartition, PlanOptions
 from recovery.segment.index_checks import load_checked
 from recovery.segment.quick_look import check_segments
-from recovery.segment.verify import (
-    ROOM,
-    Depth,
-    Progress,
-    Room,
-    ScanOptions,
-    SegmentReport,
-    scan_segment,
-)
+from recovery.segment.segment_report import ROOM, Depth, Progress, Room, ScanOptions, SegmentReport
+from recovery.segment.verify import scan_segment
 from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
 from storage.base.names import FileRole, FileState
 from storage.base.units import Offset

@@ -19,7 +19,8 @@ from recovery.partition.splitting import segment_of, split_overflowing
 from recovery.plan.decide import judge
 from recovery.plan.findings import Damage, Finding, Subject
 from recovery.plan.plan import PlannedPartition, Quarantine, TruncateTo
-from recovery.segment.verify import SegmentReport, scan_segment
+from recovery.segment.segment_report import SegmentReport
+from recovery.segment.verify import scan_segment
 from storage.base.errors import ReadFault, UnsupportedFormat
 from storage.reading.log_reader import LogReader
 

@@ -21,7 +21,7 @@ from recovery.partition.points import SMALL_FILE_LIMIT
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import SetAside
 from recovery.segment.index_checks import load_checked
-from recovery.segment.verify import SegmentFiles
+from recovery.segment.segment_files import SegmentFiles
 from storage.base.errors import CorruptData, IndexCorrupt, SnapshotCorrupt, UnsupportedFormat
 from storage.base.names import snapshot_file_name
 from storage.base.units import INT64_MAX, Offset

@@ -15,7 +15,9 @@ from recovery.partition.cutting import Logs
 from recovery.partition.partition import Survey
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import Piece, SplitLog
-from recovery.segment.verify import ScanOptions, SegmentFiles, SegmentReport, scan_segment
+from recovery.segment.segment_files import SegmentFiles
+from recovery.segment.segment_report import ScanOptions, SegmentReport
+from recovery.segment.verify import scan_segment
 from storage.base.names import FileRole, segment_file_name
 from storage.base.units import INT32_MAX, Offset
 from storage.batch.batch import CODEC_MASK
