@@ -221,12 +221,7 @@ class _Scans:
         return self._side_by_side(surveys)
 
     def _list(self, survey: Survey) -> None:
-        if survey.points.clean and survey.options.depth == Depth.QUICK.value:
-            from recovery.partition.at_a_glance import look_at  # noqa: PLC0415 (nobody needs it who is about to read logs)
-
-            look_at(survey, self._readers.reader)
-        else:
-            survey.prepare(self._readers.reader)
+        survey.prepare(self._readers.reader)
         self.reporter.listed(survey.partition, sum(job.files.log_stat.size for job in survey.jobs), len(survey.jobs))
 
     def _scan(self, survey: Survey, job: Job) -> SegmentReport:
@@ -305,8 +300,6 @@ def _is_scanned(one: _Submitted) -> bool:
 
 
 def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartition:
-    if survey.done is not None:
-        return survey.done
     from recovery.partition.partition_plan import no_plan, plan_partition  # noqa: PLC0415 (not before segments are being read)
 
     if any(finding.kind in (Damage.READ_ERROR, Damage.VANISHED) for finding in survey.findings):

@@ -14,7 +14,7 @@ from recovery.partition.inventory import Inventory, Resolved, resolve, swap_logs
 from recovery.partition.memory import Job, Memory
 from recovery.partition.points import SMALL_FILE_LIMIT, Points
 from recovery.plan.findings import Damage, Finding, Subject
-from recovery.plan.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlannedPartition, PlanOptions
+from recovery.plan.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlanOptions
 from recovery.segment.index_checks import load_checked
 from recovery.segment.quick_look import check_segments
 from recovery.segment.segment_report import ROOM, Depth, Progress, Room, ScanOptions, SegmentReport
@@ -32,7 +32,7 @@ class Survey:
     """One partition on its way from a listing to a plan."""
 
     __slots__ = (
-        "derive_from", "directory", "done", "epochs", "findings", "fs", "inventory", "jobs", "memory", "options",
+        "derive_from", "directory", "epochs", "findings", "fs", "inventory", "jobs", "memory", "options",
         "partition", "points", "resolved", "room", "scope", "shallow", "state", "whole_from", "whole_state",
     )  # fmt: skip
 
@@ -61,8 +61,6 @@ class Survey:
         """With everything read: from which segment on, and from which state, the side files can be held against it."""
         self.epochs: list[EpochStart] | None = None
         """What the leader epoch file says; None where it is missing or cannot be used."""
-        self.done: PlannedPartition | None = None
-        """Its plan, where a glance was enough."""
         self.forget()
 
     def forget(self) -> None:

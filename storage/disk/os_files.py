@@ -15,7 +15,7 @@ from storage.base.errors import DiskFull, EnvironmentFault, FileVanished, ReadFa
 
 try:
     from storage.disk import _disk as kernel
-    from storage.disk._disk import glance, seek_batch, seek_offset, seek_time  # noqa: F401 (the first is the newest)
+    from storage.disk._disk import seek_batch, seek_offset, seek_time
 except ImportError:  # it may not have been built, or from other sources
     kernel = None  # type: ignore[assignment]
 
