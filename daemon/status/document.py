@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
 from daemon.status.model import PASSING, CellVerdict, DirState, LogDirStatus, PartitionCell, ScrubState, ServiceStatus
-from recovery.report.report import count, grouped
+from recovery.plan.words import count, grouped
 from storage.base.errors import printable
 
 SCHEMA_VERSION: Final = 1

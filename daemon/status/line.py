@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Final
 
 from daemon.status.model import DirState, LogDirStatus, RecoveryProgress, ServiceStatus
+from recovery.plan.words import count, short_size
 from recovery.report.meter import duration
-from recovery.report.report import count, short_size
 from storage.base.errors import printable
 
 _WORDS: Final = {

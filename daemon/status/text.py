@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from daemon.status.document import span
 from daemon.status.model import PASSING
-from recovery.report.report import count, grouped, short_size
+from recovery.plan.words import count, grouped, short_size
 from storage.base.errors import printable
 
 Style = Callable[[str, str], str]
