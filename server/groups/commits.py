@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from server.api.clock import Timers
 from server.api.errors import ErrorCode
@@ -13,6 +13,7 @@ from server.groups.partitions import Partitions
 from server.groups.records import NO_TOPIC_ID, OffsetKey, OffsetValue
 from server.groups.settings import CoordinatorSettings
 from server.groups.shard import Shard, stored
+from server.store.store import Store
 
 
 class Position(NamedTuple):
@@ -48,7 +49,7 @@ class Commits:
     `__consumer_offsets`; without it every transaction may.
     """
 
-    def __init__(self, store: Any, partitions: Partitions, timers: Timers, settings: CoordinatorSettings) -> None:
+    def __init__(self, store: Store, partitions: Partitions, timers: Timers, settings: CoordinatorSettings) -> None:
         self._store, self._partitions, self._timers, self._settings = store, partitions, timers, settings
         self.verify: Callable[[str, int, int, int], ErrorCode] | None = None
 

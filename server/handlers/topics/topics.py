@@ -16,7 +16,8 @@ from engine.manager.topics import Topic
 from server.api.dispatch import Call, Handler, Values
 from server.api.errors import ErrorCode, code_of
 from server.api.versions import ApiKey
-from server.api.views import Parts, TopicView
+from server.api.views import TopicView
+from server.handlers.parts import Parts
 from server.handlers.topics.describe_configs import topic_entries
 from server.store.store import Store
 from storage.base.errors import ConfigInvalid, LogmendError
