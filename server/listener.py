@@ -228,9 +228,9 @@ def _identity(manager: LogManager) -> tuple[int, str, tuple[PurePath, ...]]:
     for log_dir in manager.log_dirs:
         if log_dir.offline is None:
             try:
-                found = read_identity(manager.fs, log_dir.path)
+                identity = read_identity(manager.fs, log_dir.path)
             except (LogmendError, CorruptData):
                 continue
-            if found is not None and found.node_id is not None:
-                return found.node_id, found.cluster_id or "", paths
+            if identity is not None and identity.node_id is not None:
+                return identity.node_id, identity.cluster_id or "", paths
     return FIRST_NODE, "", paths

@@ -147,16 +147,16 @@ class Commits:
         if isinstance(shard, ErrorCode):
             return shard
         offsets, topics = shard.image.offsets, self._store.topics()
-        found = []
+        answers = []
         for place in sorted(offsets.of_group(group_id)) if places is None else places:
             topic = topics.get(place[0])
             if is_stable and offsets.is_pending(group_id, place):
-                found.append(Fetched(place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+                answers.append(Fetched(place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
             else:
                 value = offsets.get(group_id, place, topic.topic_id if topic is not None else None)
                 if value is not None or places is not None:
-                    found.append(Fetched(place, value))
-        return found
+                    answers.append(Fetched(place, value))
+        return answers
 
     async def delete_offsets(self, group_id: str, places: Sequence[Place]) -> list[ErrorCode] | ErrorCode:
         """Remove committed offsets; return an error code for each, or one that refuses all."""
