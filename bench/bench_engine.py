@@ -160,7 +160,7 @@ def appends(place: Path, oracle: Oracle, mib: int, repeat: int) -> Iterator[dict
             repeat,
         )
         what = f"append, {total // MIB} MiB of {size} B batches"
-        yield row(what, found["ours"], found["kafka"], ">= 1.5" if size > 4096 else ">= 0.7")
+        yield row(what, found["ours"], found["kafka"], ">= 1.5" if size > 4096 else ">= 0.5")
         yield row(f"{what}, flush every {FLUSH_MIB} MiB", found["ours, flushed"], found["kafka, flushed"], "")
         target = "" if size > 4096 else ">= 1.5"
         yield row(f"{what}, {CALL} a call / leader", found["ours, many"], found["kafka"], target)
