@@ -11,22 +11,22 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 from daemon.own.owned import Engine
 from daemon.status.model import GroupLag, ListenerStatus, RequestStatus
 from engine.manager.manager import LogManager
 from engine.settings.identity import FIRST_NODE, read_identity
-from server.api.clock import LoopTimers
+from server.api.clock import LoopTimers, Timers
 from server.api.dispatch import Dispatcher, Handler, ListenerInfo
 from server.api.measuring import Latencies
 from server.api.versions import ApiKey
-from server.api.views import Parts
 from server.groups.coordinator import Groups
 from server.groups.settings import CoordinatorSettings
 from server.handlers.coordination import groups, offsets, transactions
 from server.handlers.data import fetch, list_offsets, produce, records
 from server.handlers.data import producer_ids as producer_id_handlers
+from server.handlers.parts import Parts
 from server.handlers.topics import configs, describe, describe_configs, metadata, read_only, topics
 from server.handlers.topics.auto_create import creating
 from server.handlers.topics.topics import TopicOptions
@@ -43,8 +43,14 @@ from storage.base.errors import CorruptData, LogmendError, printable
 from storage.disk.fs import Fs, OsFs
 from storage.disk.inheriting_fs import InheritingFs
 
-_READS: Final = (describe, describe_configs, fetch, list_offsets, metadata)
-_WRITES: Final = (configs, groups, offsets, produce, producer_id_handlers, records, transactions)
+_MakeHandlers: TypeAlias = Callable[[Parts], dict[int, Handler]]
+_READS: Final[tuple[_MakeHandlers, ...]] = (
+    describe.handlers, describe_configs.handlers, fetch.handlers, list_offsets.handlers, metadata.handlers,
+)  # fmt: skip
+_WRITES: Final[tuple[_MakeHandlers, ...]] = (
+    configs.handlers, groups.handlers, offsets.handlers, produce.handlers, producer_id_handlers.handlers,
+    records.handlers, transactions.handlers,
+)  # fmt: skip
 _READ_ONLY_GROUPS: Final = (
     ApiKey.DELETE_GROUPS,
     ApiKey.DESCRIBE_GROUPS,
@@ -150,46 +156,41 @@ class KafkaListener:
         kind = ReadOnlyStore if options.is_read_only else Store
         store = self._store = kind(engine, timers.loop, timers.now_ms, options.flush, report)
         store.start()
-        parts = self.parts = Parts(store, info, timers)
-        parts.groups = Groups(store, timers, options.groups)
-        parts.groups.partitions.report = report
+        all_groups = Groups(store, timers, options.groups)
+        all_groups.partitions.report = report
+        parts = self.parts = Parts(store, info, timers, all_groups)
         if options.is_read_only:
             parts.producer_ids = producer_ids.unstored(engine.run(producer_ids.highest_known))
         else:
             ids = parts.producer_ids = ProducerIds(lambda least: store.run(lambda m: _reserved(fs, m, least)))
-            parts.transactions = Transactions(store, parts.groups.commits, ids, timers, options.transactions)
-        found = _handlers(parts)
-        if not options.is_read_only:
-            changes = topics.TopicChanges(parts, options.topics)
-            found |= topics.handlers(parts, changes)
-            if options.auto_create:
-                found = creating(found, store, changes.auto_create)
-        if options.server.make_login is not None:
-            found |= sasl.handlers()
+            parts.transactions = Transactions(store, all_groups.commits, ids, timers, options.transactions)
         self._latencies = Latencies()
-        dispatcher = Dispatcher(self._latencies.timed(found, timers.loop.time), info, timers.now_ms)
-        parts.groups.start()
-        self._look_at_lags(parts)
-        dispatcher.ending.append(parts.groups.stop)
-        if parts.transactions is not None:
-            loaded = parts.transactions.start()
-            loaded.add_done_callback(lambda _: _report_faults(loaded, parts.transactions, report))
-            dispatcher.ended.append(parts.transactions.stop)
+        handlers = self._latencies.timed(_handlers(parts, options), timers.loop.time)
+        dispatcher = Dispatcher(handlers, info, timers.now_ms)
+        all_groups.start()
+        self._note_lags(all_groups, timers)
+        dispatcher.ending.append(all_groups.stop)
+        if (transactions := parts.transactions) is not None:
+            loaded = transactions.start()
+            loaded.add_done_callback(lambda _: _report_faults(loaded, transactions, report))
+            dispatcher.ended.append(transactions.stop)
         return dispatcher
 
-    def _look_at_lags(self, parts: Parts, number: int = 0, sums: Counter[tuple[str, str]] | None = None) -> None:
+    def _note_lags(
+        self, all_groups: Groups, timers: Timers, number: int = 0, sums: Counter[tuple[str, str]] | None = None
+    ) -> None:
         """Note at intervals how far groups are behind, the largest lags first, for `status` in another thread.
 
         One partition of `__consumer_offsets` after another: all at once could keep clients waiting.
         """
-        count = len(parts.groups.partitions.shards)
+        count = len(all_groups.partitions.shards)
         sums = Counter() if sums is None or not number else sums
-        for each in parts.groups.lags(number):
-            sums[each.group_id, each.topic] += each.lag or 0
+        for lag in all_groups.lags(number):
+            sums[lag.group_id, lag.topic] += lag.lag or 0
         if number >= count - 1:
             self._lags = tuple(GroupLag(*name, records) for name, records in sorted(sums.most_common(_MOST_LAGS)))
         following = (number + 1) % max(count, 1)
-        parts.timers.call_later(_LAGS_MS // max(count, 1), lambda: self._look_at_lags(parts, following, sums))
+        timers.call_later(_LAGS_MS // max(count, 1), lambda: self._note_lags(all_groups, timers, following, sums))
 
 
 def _report_faults(
@@ -199,23 +200,22 @@ def _report_faults(
         report("coordinator", f"{STATE_TOPIC}-{number}: {reason}")
 
 
-def _handlers(parts: Parts) -> dict[int, Handler]:
+def _handlers(parts: Parts, options: ListenerOptions) -> dict[int, Handler]:
     """Return all handlers for this store."""
-    found: dict[int, Handler] = {}
-    for module in _READS:
-        found |= module.handlers(parts)
-    if not parts.store.is_read_only:
-        for each in _WRITES:
-            found |= _made(each, parts)
-        return found
-    of_groups = groups.handlers(parts) | offsets.handlers(parts)
-    found |= {key: handler for key, handler in of_groups.items() if key in _READ_ONLY_GROUPS}
-    return found | read_only.handlers() | producer_id_handlers.handlers(parts)
-
-
-def _made(module: Any, parts: Parts) -> dict[int, Handler]:
-    made: dict[int, Handler] = module.handlers(parts)
-    return made
+    handlers = {key: handler for make in _READS for key, handler in make(parts).items()}
+    if options.is_read_only:
+        of_groups = groups.handlers(parts) | offsets.handlers(parts)
+        handlers |= {key: handler for key, handler in of_groups.items() if key in _READ_ONLY_GROUPS}
+        handlers |= read_only.handlers() | producer_id_handlers.handlers(parts)
+    else:
+        changes = topics.TopicChanges(parts, options.topics)
+        handlers |= {key: handler for make in _WRITES for key, handler in make(parts).items()}
+        handlers |= topics.handlers(parts, changes)
+        if options.auto_create:
+            handlers = creating(handlers, parts.store, changes.auto_create)
+    if options.server.make_login is not None:
+        handlers |= sasl.handlers()
+    return handlers
 
 
 def _reserved(fs: Fs, manager: LogManager, least: int) -> range:
@@ -228,9 +228,9 @@ def _identity(manager: LogManager) -> tuple[int, str, tuple[PurePath, ...]]:
     for log_dir in manager.log_dirs:
         if log_dir.offline is None:
             try:
-                found = read_identity(manager.fs, log_dir.path)
+                identity = read_identity(manager.fs, log_dir.path)
             except (LogmendError, CorruptData):
                 continue
-            if found is not None and found.node_id is not None:
-                return found.node_id, found.cluster_id or "", paths
+            if identity is not None and identity.node_id is not None:
+                return identity.node_id, identity.cluster_id or "", paths
     return FIRST_NODE, "", paths

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import Protocol
 
-from server.api.clock import Timers
-from server.api.dispatch import ListenerInfo
 from storage.base.config import LogConfig
 from storage.base.errors import EnvironmentFault
 from storage.base.units import TopicPartition
@@ -70,16 +68,3 @@ class ReadStore(Protocol):
 
     def on_append(self, name: TopicPartition, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called in the loop's thread whenever the high watermark has moved; return what ends that."""
-
-
-@dataclass(slots=True)
-class Parts:
-    """The parts that handlers share. Transactions and producer ids of the log exist in the writing mode only."""
-
-    store: Any
-    """A `ReadStore`, in the writing mode a `Store`."""
-    info: ListenerInfo
-    timers: Timers
-    groups: Any = None
-    transactions: Any = None
-    producer_ids: Any = None

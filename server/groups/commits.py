@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from server.api.clock import Timers
 from server.api.errors import ErrorCode
@@ -13,6 +13,7 @@ from server.groups.partitions import Partitions
 from server.groups.records import NO_TOPIC_ID, OffsetKey, OffsetValue
 from server.groups.settings import CoordinatorSettings
 from server.groups.shard import Shard, stored
+from server.store.store import Store
 
 
 class Position(NamedTuple):
@@ -48,7 +49,7 @@ class Commits:
     `__consumer_offsets`; without it every transaction may.
     """
 
-    def __init__(self, store: Any, partitions: Partitions, timers: Timers, settings: CoordinatorSettings) -> None:
+    def __init__(self, store: Store, partitions: Partitions, timers: Timers, settings: CoordinatorSettings) -> None:
         self._store, self._partitions, self._timers, self._settings = store, partitions, timers, settings
         self.verify: Callable[[str, int, int, int], ErrorCode] | None = None
 
@@ -146,16 +147,16 @@ class Commits:
         if isinstance(shard, ErrorCode):
             return shard
         offsets, topics = shard.image.offsets, self._store.topics()
-        found = []
+        answers = []
         for place in sorted(offsets.of_group(group_id)) if places is None else places:
             topic = topics.get(place[0])
             if is_stable and offsets.is_pending(group_id, place):
-                found.append(Fetched(place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+                answers.append(Fetched(place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
             else:
                 value = offsets.get(group_id, place, topic.topic_id if topic is not None else None)
                 if value is not None or places is not None:
-                    found.append(Fetched(place, value))
-        return found
+                    answers.append(Fetched(place, value))
+        return answers
 
     async def delete_offsets(self, group_id: str, places: Sequence[Place]) -> list[ErrorCode] | ErrorCode:
         """Remove committed offsets; return an error code for each, or one that refuses all."""

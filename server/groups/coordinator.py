@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from server.api.clock import Handle, Timers
 from server.api.errors import ErrorCode
@@ -22,6 +22,7 @@ from server.groups.partitions import Partitions
 from server.groups.records import GroupKey, GroupValue
 from server.groups.settings import CoordinatorSettings
 from server.groups.shard import Change, Shard, stored
+from server.store.store import Store
 from storage.base.errors import LogmendError
 from storage.base.units import TopicPartition
 
@@ -43,7 +44,7 @@ class Lag(NamedTuple):
 class Groups:
     """All groups: requests of members, groups as a whole, and `commits` for offsets, over `partitions`."""
 
-    def __init__(self, store: Any, timers: Timers, settings: CoordinatorSettings | None = None) -> None:
+    def __init__(self, store: Store, timers: Timers, settings: CoordinatorSettings | None = None) -> None:
         self._store, self._timers = store, timers
         self.settings = settings or CoordinatorSettings()
         self.partitions = Partitions(store, timers, self.settings)

@@ -17,16 +17,16 @@ from server.groups.records import OffsetKey, OffsetValue
 def expired(group: GroupFacts, offsets: Offsets, now_ms: int, retention_ms: int) -> tuple[list[OffsetKey], bool]:
     """Return the keys of offsets that expire, and whether no offset is left that keeps the group."""
     since = _kept_since(group)
-    found = offsets.of_group(group.group_id)
+    committed_by_place = offsets.of_group(group.group_id)
     if since is None:
-        return [], not found and not offsets.has_open_transactions(group.group_id)
+        return [], not committed_by_place and not offsets.has_open_transactions(group.group_id)
     keys = []
-    for place, committed in found.items():
+    for place, committed in committed_by_place.items():
         if group.state is not GroupState.EMPTY and group.subscribes(place[0]):
             continue
         if _is_over(committed.value, since, now_ms, retention_ms) and not offsets.is_pending(group.group_id, place):
             keys.append(OffsetKey(group.group_id, *place))
-    return keys, len(keys) == len(found) and not offsets.has_open_transactions(group.group_id)
+    return keys, len(keys) == len(committed_by_place) and not offsets.has_open_transactions(group.group_id)
 
 
 def _kept_since(group: GroupFacts) -> Callable[[OffsetValue], int] | None:

@@ -40,8 +40,8 @@ class Offsets:
     def forget(self, key: OffsetKey, record_offset: int) -> None:
         """Take the tombstone of an offset: it is gone, and so is what waits for a transaction."""
         places = self._committed.get(key.group, {})
-        found = places.get((key.topic, key.partition))
-        if found is not None and found.record_offset < record_offset:
+        current = places.get((key.topic, key.partition))
+        if current is not None and current.record_offset < record_offset:
             del places[key.topic, key.partition]
             if not places:
                 del self._committed[key.group]
@@ -56,10 +56,10 @@ class Offsets:
 
     def get(self, group: str, place: Place, topic_id: bytes | None) -> OffsetValue | None:
         """Return the committed offset; None without one, or if it is of an earlier topic of that name."""
-        found = self._committed.get(group, {}).get(place)
-        if found is None or _are_different(found.value.topic_id, topic_id):
+        current = self._committed.get(group, {}).get(place)
+        if current is None or _are_different(current.value.topic_id, topic_id):
             return None
-        return found.value
+        return current.value
 
     def of_group(self, group: str) -> Mapping[Place, Committed]:
         """Return all offsets of a group: a view, not to be changed, and valid until the next change."""
@@ -107,8 +107,8 @@ class Offsets:
 
     def _settle(self, key: OffsetKey, committed: Committed) -> None:
         places = self._committed.setdefault(key.group, {})
-        found = places.get((key.topic, key.partition))
-        if found is None or found.record_offset < committed.record_offset:
+        current = places.get((key.topic, key.partition))
+        if current is None or current.record_offset < committed.record_offset:
             places[key.topic, key.partition] = committed
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from server.api.clock import Timers
 from server.api.errors import ErrorCode
@@ -16,9 +16,10 @@ from server.groups.image import Image, read_image, read_on
 from server.groups.records import partition_of
 from server.groups.settings import CoordinatorSettings
 from server.groups.shard import Shard, refused
-from server.store.store import INTERNAL_TOPICS
+from server.store.store import INTERNAL_TOPICS, Store
 from storage.base.errors import CorruptData, LogmendError
 from storage.base.units import TopicPartition
+from storage.log.log_types import ReadableLog
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -28,7 +29,7 @@ _RETRY_MS: Final = 10_000
 class Partitions:
     """The partitions, as soon as there is such a topic; `start` first, `stop` last."""
 
-    def __init__(self, store: Any, timers: Timers, settings: CoordinatorSettings) -> None:
+    def __init__(self, store: Store, timers: Timers, settings: CoordinatorSettings) -> None:
         self._store, self._timers, self._settings = store, timers, settings
         self.report: Callable[[str, str], None] = lambda _kind, _reason: None
         """Receives partitions that cannot be read, with the kind `coordinator`."""
@@ -90,7 +91,7 @@ class Partitions:
         self._loading.add(task)
         task.add_done_callback(self._loading.discard)
 
-    async def _read(self, shard: Shard, log: Any) -> None:
+    async def _read(self, shard: Shard, log: ReadableLog) -> None:
         loop = asyncio.get_running_loop()
         try:
             image = await loop.run_in_executor(None, read_image, log)

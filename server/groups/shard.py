@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from engine.settings.identity import draw_id
 from server.api.clock import Handle, Timers
@@ -27,10 +27,12 @@ from server.groups.records import (
     encode_offset,
 )
 from server.groups.settings import CoordinatorSettings
+from server.store.store import Store
 from storage.base.errors import LogmendError
 from storage.base.units import TopicPartition
 from storage.batch.batch import TRANSACTIONAL_BIT
 from storage.batch.record import Record, encode_batch
+from storage.log.log_types import Appended
 from storage.producers.producers import Origin
 
 Change: TypeAlias = tuple[Key, OffsetValue | GroupValue | None]
@@ -48,7 +50,7 @@ class NotStored(LogmendError):
 class Shard:
     """One partition: its image, its groups, and the `World` that they call."""
 
-    def __init__(self, name: TopicPartition, store: Any, timers: Timers, settings: CoordinatorSettings) -> None:
+    def __init__(self, name: TopicPartition, store: Store, timers: Timers, settings: CoordinatorSettings) -> None:
         self.name, self._store, self._timers, self.settings = name, store, timers, settings
         self.image = Image()
         self.groups: dict[str, Group] = {}
@@ -159,7 +161,7 @@ class Shard:
         )
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def counts(appended: asyncio.Future[Any]) -> None:
+        def counts(appended: asyncio.Future[Appended]) -> None:
             if appended.cancelled() or (error := appended.exception()) is not None:
                 fault = ErrorCode.NOT_COORDINATOR if appended.cancelled() else refused(error)
                 _settle(answer, NotStored(fault))

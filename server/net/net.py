@@ -144,7 +144,7 @@ class WireServer:
     def _accept(self) -> None:
         assert self._listening is not None, "it was bound"
         try:
-            made, address = self._listening.accept()
+            connection, address = self._listening.accept()
         except (BlockingIOError, ConnectionError, InterruptedError):
             return
         except OSError as error:
@@ -154,13 +154,13 @@ class WireServer:
             raise
         if len(self._transports) >= self._options.limits.connections:
             self.tally.closed["connections"] += 1
-            made.close()
+            connection.close()
             return
         self.tally.accepted += 1
-        made.settimeout(0)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._converse(made, str(address[0]))
+        connection.settimeout(0)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._converse(connection, str(address[0]))
 
     def _pause_accepting(self) -> None:
         """Let connections wait in the kernel until files are free again."""
@@ -172,19 +172,19 @@ class WireServer:
         if self._listening is not None:
             self.loop.add_reader(self._listening, self._accept)
 
-    def _converse(self, made: socket.socket, peer: str) -> None:
+    def _converse(self, connection: socket.socket, peer: str) -> None:
         limits = self._options.limits
         reader = FrameReader(limits.frame_before_login, self._budget)
-        host, port = made.getsockname()[:2]
+        host, port = connection.getsockname()[:2]
         here = None if self._options.advertised or not is_wildcard(self._options.host) else (str(host), int(port))
         if self._options.tls is None:
-            transport = PlainTransport(made, reader, self._shared, self.tally, self._forget)
+            transport = PlainTransport(connection, reader, self._shared, self.tally, self._forget)
             self._transports.add(transport)
             transport.begin(self._conversation(transport, peer, here))
             return
         encrypted = TlsTransport(reader, self.tally, lambda sink: self._conversation(sink, peer, here), self._forget)
         self._transports.add(encrypted)
-        task = self.loop.create_task(self._shake_hands(made, encrypted))
+        task = self.loop.create_task(self._shake_hands(connection, encrypted))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
@@ -194,17 +194,17 @@ class WireServer:
         client = Client(peer, here=here)
         return Conversation(self._dispatcher, sink, client, options.limits, self.tally, login)
 
-    async def _shake_hands(self, made: socket.socket, transport: TlsTransport) -> None:
+    async def _shake_hands(self, connection: socket.socket, transport: TlsTransport) -> None:
         """Let asyncio begin TLS; a client that fails, or takes too long, is disconnected."""
         try:
             await self.loop.connect_accepted_socket(
-                lambda: transport, made, ssl=self._options.tls,
+                lambda: transport, connection, ssl=self._options.tls,
                 ssl_handshake_timeout=self._options.limits.login_ms / 1000,
             )  # fmt: skip
         except (OSError, ssl.SSLError, TimeoutError, asyncio.CancelledError):
             self.tally.closed["handshake"] += 1
             transport.close()
-            made.close()
+            connection.close()
 
     def _forget(self, transport: Transport) -> None:
         self._transports.discard(transport)
@@ -283,13 +283,13 @@ def is_wildcard(host: str) -> bool:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(_BACKLOG)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(_BACKLOG)
     except OSError as error:
-        made.close()
+        listening.close()
         raise ListenFailed(f"{printable(host)}:{port}: cannot listen: {error.strerror or error}") from error
-    made.settimeout(0)
-    return made
+    listening.settimeout(0)
+    return listening

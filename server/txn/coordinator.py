@@ -123,15 +123,15 @@ class Transactions:
         return await self._init(transactional_id, timeout_ms, current)
 
     async def _get_or_make(self, transactional_id: str, timeout_ms: int) -> Transaction:
-        found = self.shards.get(transactional_id)
-        if found is None:
+        transaction = self.shards.get(transactional_id)
+        if transaction is None:
             producer_id = await self._ids.draw()
-            found = self.shards.get(transactional_id)  # another request may have made it meanwhile
-            if found is None:
-                found = Transaction.begin(transactional_id, producer_id, timeout_ms, self._timers.now_ms())
-                self.shards.put(found)
-        assert isinstance(found, Transaction), found
-        return found
+            transaction = self.shards.get(transactional_id)  # another request may have made it meanwhile
+            if transaction is None:
+                transaction = Transaction.begin(transactional_id, producer_id, timeout_ms, self._timers.now_ms())
+                self.shards.put(transaction)
+        assert isinstance(transaction, Transaction), transaction
+        return transaction
 
     async def add_partitions(
         self, transactional_id: str, producer: Producer, names: Collection[TopicPartition]
@@ -174,8 +174,8 @@ class Transactions:
     def _known(self, transactional_id: str) -> Transaction | ErrorCode:
         if not _is_legal(transactional_id):
             return ErrorCode.INVALID_REQUEST
-        found = self.shards.get(transactional_id)
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING if found is None else found
+        transaction = self.shards.get(transactional_id)
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING if transaction is None else transaction
 
     def verify(self, transactional_id: str, producer_id: int, epoch: int, name: TopicPartition) -> ErrorCode:
         """Return whether a producer's transactional batch may be appended to a partition now.

@@ -18,33 +18,33 @@ def fold(pieces: Iterable[memoryview]) -> dict[str, Facts]:
     Raises `BatchCorrupt` and `UnsupportedFormat` for a record that cannot be understood: a guess could end a
     transaction the wrong way.
     """
-    found: dict[str, Facts] = {}
+    ids: dict[str, Facts] = {}
     for piece in pieces:
         for batch in split_batches(piece):
             if not parse_header(batch).attributes & CONTROL_BIT:
-                _fold_batch(batch, found)
-    return found
+                _fold_batch(batch, ids)
+    return ids
 
 
-def _fold_batch(batch: memoryview, found: dict[str, Facts]) -> None:
+def _fold_batch(batch: memoryview, ids: dict[str, Facts]) -> None:
     for record in records_of(batch):
         try:
-            _fold_record(record.key, record.value, found)
+            _fold_record(record.key, record.value, ids)
         except (BatchCorrupt, UnsupportedFormat) as error:
             raise type(error)(f"offset {record.offset}: {error.reason}") from None
 
 
-def _fold_record(key: bytes | None, value: bytes | None, found: dict[str, Facts]) -> None:
+def _fold_record(key: bytes | None, value: bytes | None, ids: dict[str, Facts]) -> None:
     transactional_id = decode_key(key)
     if transactional_id is None:
         return
     if value is None:
-        found.pop(transactional_id, None)
+        ids.pop(transactional_id, None)
         return
     facts = decode_value(value)
     if facts.state in _NEVER_STORED:
         raise BatchCorrupt(f"a transaction in state {facts.state.title}, which is never stored")
-    found[transactional_id] = facts
+    ids[transactional_id] = facts
 
 
 def find_stranger(ids: Iterable[str], number: int, partitions: int) -> str | None:

@@ -65,16 +65,16 @@ class Shards:
     async def _load_one(self, number: int) -> None:
         self._faults[number] = _LOADING
         try:
-            found = await self._store.in_background(lambda: self._read(TopicPartition(STATE_TOPIC, number)))
+            facts_by_id = await self._store.in_background(lambda: self._read(TopicPartition(STATE_TOPIC, number)))
         except LogmendError as error:
             self._faults[number] = str(error)
             return
-        stranger = find_stranger(found, number, self.partitions)
+        stranger = find_stranger(facts_by_id, number, self.partitions)
         if stranger is not None:
             counted = f"there were other than {self.partitions} partitions"
             self._faults[number] = f"transactional id {stranger!r} does not belong here: {counted}"
             return
-        self._ids[number] = {each: Transaction(each, facts) for each, facts in found.items()}
+        self._ids[number] = {each: Transaction(each, facts) for each, facts in facts_by_id.items()}
         del self._faults[number]
 
     def _read(self, name: TopicPartition) -> dict[str, Facts]:

@@ -12,7 +12,6 @@ from support.serving import TestEngine, stored
 from support.wire_calls import INFO, answer_of
 
 from server.api.versions import ApiKey
-from server.api.views import Parts
 from server.groups.classic.world import GroupSettings
 from server.groups.coordinator import Groups
 from server.groups.partitions import OFFSETS_TOPIC
@@ -20,6 +19,7 @@ from server.groups.records import Key, NewerKey, OffsetKey, decode_group, decode
 from server.groups.settings import CoordinatorSettings
 from server.handlers.coordination import groups as group_handlers
 from server.handlers.coordination import offsets as offset_handlers
+from server.handlers.parts import Parts
 from server.store.flushing import FlushPolicy
 from server.store.store import Store
 from storage.base.units import TopicPartition

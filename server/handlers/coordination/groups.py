@@ -12,10 +12,10 @@ from typing import Any, Final
 from server.api.dispatch import Call, Handler, Values
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
-from server.api.views import Parts
 from server.groups.classic.member import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from server.groups.coordinator import Groups
 from server.groups.listing import described, listed
+from server.handlers.parts import Parts
 from wire.messages import get, milliseconds
 
 _GROUP, _TRANSACTION = 0, 1

@@ -12,8 +12,8 @@ from typing import Any, Final
 from server.api.dispatch import Call, Handler, Values
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
-from server.api.views import Parts
 from server.groups.commits import Commits, Committer, Fetched, Position
+from server.handlers.parts import Parts
 from wire.messages import get, milliseconds
 
 _KNOWS_UNKNOWN_GROUP: Final = 9

@@ -12,7 +12,8 @@ from typing import Any, Final
 from server.api.dispatch import Call, Handler, Values
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
-from server.api.views import Parts
+from server.handlers.parts import Parts
+from server.store.store import Store
 from server.txn.codes import fenced_for
 from server.txn.coordinator import Transactions
 from server.txn.records import State
@@ -40,7 +41,7 @@ def handlers(parts: Parts) -> dict[int, Handler]:
 
 
 class _Served:
-    def __init__(self, store: Any, transactions: Transactions) -> None:
+    def __init__(self, store: Store, transactions: Transactions) -> None:
         self._store, self._transactions = store, transactions
 
     async def add_partitions(self, call: Call) -> Values:

@@ -17,7 +17,8 @@ from server.api.errors import ErrorCode
 from server.api.lookup import ZERO_ID, TopicIds, code_for, log_for
 from server.api.ranges import SharedFiles
 from server.api.versions import ApiKey
-from server.api.views import Parts, ReadStore
+from server.api.views import ReadStore
+from server.handlers.parts import Parts
 from storage.base.errors import LogmendError
 from storage.base.units import Offset, TopicPartition
 from storage.log.log_types import Fetched, Isolation, ReadableLog

@@ -13,7 +13,8 @@ from server.api.dispatch import Call, Handler
 from server.api.errors import ErrorCode
 from server.api.lookup import code_for, log_for
 from server.api.versions import ApiKey
-from server.api.views import Parts, ReadStore
+from server.api.views import ReadStore
+from server.handlers.parts import Parts
 from storage.base.errors import LogmendError
 from storage.base.units import TopicPartition
 from storage.log.log_types import ReadableLog

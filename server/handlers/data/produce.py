@@ -13,7 +13,7 @@ from typing import Final
 from server.api.dispatch import Answer, Call, Handler, Values
 from server.api.errors import CloseConnection, ErrorCode, code_of
 from server.api.versions import ApiKey
-from server.api.views import Parts
+from server.handlers.parts import Parts
 from server.store.jobs import Entry, Outcome
 from server.store.store import Store
 from server.txn.codes import produce_code

@@ -5,12 +5,12 @@ Source: Apache Kafka 4.3.0, KafkaApis.handleInitProducerIdRequest.
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
 from server.api.dispatch import Call, Handler, Values
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
-from server.api.views import Parts
+from server.handlers.parts import Parts
 from server.txn.codes import coordinator_code, fenced_for
 from server.txn.transaction import Producer
 from storage.base.errors import LogmendError
@@ -42,12 +42,13 @@ async def _init(parts: Parts, call: Call) -> Producer | ErrorCode:
     if (current.id == _NONE) != (current.epoch == _NONE):
         return ErrorCode.INVALID_REQUEST
     if transactional_id is None:
+        assert parts.producer_ids is not None, "every listener has producer ids"
         return Producer(await parts.producer_ids.draw(), 0)
     if parts.transactions is None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     timeout_ms = milliseconds(call.body.transaction_timeout)
     given = None if current.id == _NONE else current
-    return cast("Producer | ErrorCode", await parts.transactions.init_producer_id(transactional_id, timeout_ms, given))
+    return await parts.transactions.init_producer_id(transactional_id, timeout_ms, given)
 
 
 def _refusal(code: ErrorCode) -> Values:

@@ -12,7 +12,7 @@ from engine.settings.refusals import UnknownTopic
 from server.api.dispatch import Call, Handler, Values
 from server.api.errors import ErrorCode, code_of
 from server.api.versions import ApiKey
-from server.api.views import Parts
+from server.handlers.parts import Parts
 from server.store.store import Store
 from storage.base.config import DELETE
 from storage.base.errors import LogmendError

@@ -15,7 +15,8 @@ from engine.manager.manager import LogManager
 from server.api.dispatch import Call, Handler, Values
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
-from server.api.views import Parts, TopicView
+from server.api.views import TopicView
+from server.handlers.parts import Parts
 from server.handlers.topics.topics import Refused, refusal_of
 from server.store.store import Store
 from storage.base.errors import LogmendError

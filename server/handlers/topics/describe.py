@@ -11,7 +11,8 @@ from pathlib import PurePath
 from server.api.dispatch import Call, Handler
 from server.api.errors import ErrorCode, code_of
 from server.api.versions import ApiKey
-from server.api.views import LogDirView, Parts, ReadStore
+from server.api.views import LogDirView, ReadStore
+from server.handlers.parts import Parts
 from storage.base.errors import LogmendError, printable
 from storage.base.units import TopicPartition
 from storage.producers.producer_state import ProducerEntry

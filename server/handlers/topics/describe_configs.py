@@ -13,7 +13,8 @@ from typing import Any, Final
 from server.api.dispatch import Call, Handler
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
-from server.api.views import Parts, ReadStore, TopicView
+from server.api.views import ReadStore, TopicView
+from server.handlers.parts import Parts
 from storage.base.config import LogConfig, Property
 from wire.messages import get
 

@@ -14,7 +14,8 @@ from server.api.dispatch import Call, Handler
 from server.api.errors import ErrorCode
 from server.api.lookup import ZERO_ID, TopicIds
 from server.api.versions import ApiKey
-from server.api.views import Parts, TopicView
+from server.api.views import TopicView
+from server.handlers.parts import Parts
 from storage.base.errors import LogmendError
 from storage.base.names import is_legal_topic
 from storage.base.units import TopicPartition

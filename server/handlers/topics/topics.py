@@ -16,7 +16,8 @@ from engine.manager.topics import Topic
 from server.api.dispatch import Call, Handler, Values
 from server.api.errors import ErrorCode, code_of
 from server.api.versions import ApiKey
-from server.api.views import Parts, TopicView
+from server.api.views import TopicView
+from server.handlers.parts import Parts
 from server.handlers.topics.describe_configs import topic_entries
 from server.store.store import Store
 from storage.base.errors import ConfigInvalid, LogmendError
@@ -85,10 +86,10 @@ class TopicChanges:
                 left -= partitions
                 if left < 0:
                     raise Refused(ErrorCode.POLICY_VIOLATION, f"more than {MOST_AT_ONCE} partitions in one request")
-                found: TopicView | LogmendError = await self._create(topic, partitions, only_judge=body.validate_only)
+                outcome: TopicView | LogmendError = await self._create(topic, partitions, only_judge=body.validate_only)
             except LogmendError as error:
-                found = error
-            results[topic.name] = _created(topic.name, found)
+                outcome = error
+            results[topic.name] = _created(topic.name, outcome)
         return {"topics": list(results.values())}
 
     async def _create(self, wanted: Any, partitions: int, *, only_judge: bool) -> TopicView:
@@ -214,17 +215,17 @@ def _settings(configs: Iterable[Any]) -> dict[str, str]:
     return settings
 
 
-def _created(name: str, found: TopicView | LogmendError) -> Values:
-    if isinstance(found, LogmendError):
-        code, reason = refusal_of(found)
+def _created(name: str, outcome: TopicView | LogmendError) -> Values:
+    if isinstance(outcome, LogmendError):
+        code, reason = refusal_of(outcome)
         return {"name": name, "error_code": code, "error_message": reason, "topic_id": _NO_ID}
     return {
         "name": name,
-        "topic_id": found.topic_id or _NO_ID,
+        "topic_id": outcome.topic_id or _NO_ID,
         "error_code": ErrorCode.NONE,
-        "num_partitions": found.partitions,
+        "num_partitions": outcome.partitions,
         "replication_factor": 1,
-        "configs": [{key: entry[key] for key in _CONFIG_KEYS} for entry in topic_entries(found)],
+        "configs": [{key: entry[key] for key in _CONFIG_KEYS} for entry in topic_entries(outcome)],
     }
 
 

@@ -1,4 +1,4 @@
-"""`logmend read`: from where, how many, and beside whoever owns the log directory."""
+"""`logmend read`: from where, how many, and beside the process that owns the log directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was cut can be listed, shown, put back, and let go of on somebody's word."""
+"""The quarantine can be listed, shown, restored, and deleted when the operator says so."""
 
 from __future__ import annotations
 

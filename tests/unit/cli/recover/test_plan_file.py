@@ -31,7 +31,7 @@ def document(made: LogDirPlan) -> dict[str, Any]:
 
 
 def reseal(told: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with ids that fit its content, as somebody who means harm would make them."""
+    """Return the document with ids that fit its content, as an attacker would make them."""
     for each in told["plans"]:
         content = {name: value for name, value in each.items() if name != "plan_id"}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""`logmend status` and `logmend scrub`: what they print, from whom, and with which status they end."""
+"""`logmend status` and `logmend scrub`: what they print, from which source, and with which exit status they end."""
 
 from __future__ import annotations
 

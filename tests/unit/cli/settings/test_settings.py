@@ -1,4 +1,4 @@
-"""Where settings come from, which of several wins, and what is said about those that cannot be used."""
+"""Where settings come from, which of several wins, and the messages for those that cannot be used."""
 
 from __future__ import annotations
 

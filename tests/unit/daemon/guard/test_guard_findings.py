@@ -65,7 +65,7 @@ def test_a_bad_read_that_is_good_past_the_page_cache_is_transient(place: Place, 
 
 
 class MovingDisk(FlakyDisk):
-    """Reads wrong at the second look as well, while somebody puts another file in place of the one that is read."""
+    """Reads wrong at the second look as well, while another process replaces the file that is read."""
 
     moves = 0
 

@@ -32,7 +32,7 @@ class Heard:
             self._news.notify_all()
 
     def hears(self, path: Path) -> bool:
-        """Tell whether a path is told of, within some patience."""
+        """Return whether a path is reported, within some patience."""
         with self._news:
             return self._news.wait_for(lambda: any(path in call for call in self.calls), PATIENCE)
 

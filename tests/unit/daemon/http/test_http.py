@@ -1,4 +1,4 @@
-"""Status, metrics and the page over HTTP: what is answered, to whom, and what clients can do to the server."""
+"""Status, metrics and the page over HTTP: the answers, who gets them, and what clients can do to the server."""
 
 from __future__ import annotations
 

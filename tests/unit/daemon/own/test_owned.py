@@ -366,7 +366,7 @@ def test_listeners_serve_between_opening_and_closing_and_lose_nothing(tmp_path: 
 
 
 class HeldFs(OsFs):
-    """Holds whoever syncs a `.log` by its name while `gate` is closed."""
+    """Holds every sync of a `.log` by its name while `gate` is closed."""
 
     def __init__(self) -> None:
         self.gate, self.reached = threading.Event(), threading.Event()

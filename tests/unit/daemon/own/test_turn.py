@@ -1,4 +1,4 @@
-"""The turn: whoever waits for it gets it when it is passed on."""
+"""The turn: a thread that waits for it gets it when it is passed on."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def random_draw() -> Callable[[], float]:
 
 @pytest.fixture
 def long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let it rest until there is something to do, not until somebody may have given an order."""
+    """Let it rest until there is something to do, not until an order may have come."""
     monkeypatch.setattr("daemon.scrub.scrub.LONGEST_REST", 600.0)
     monkeypatch.setattr("daemon.scrub.segment_queue.LONGEST_REST", 600.0)
 

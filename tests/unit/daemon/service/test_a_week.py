@@ -94,7 +94,7 @@ class Simulated:
                 self._await_awake(runner, now)
 
     def _await_awake(self, runner: Runner, now: float) -> None:
-        """Return once a runner that was due at `now` sleeps no more, or sleeps anew."""
+        """Return once a runner that was due at `now` sleeps no more, or sleeps again."""
         with self._changed:
             assert self._changed.wait_for(lambda: self._asleep.get(runner, now + 1) > now, 60)
 

@@ -41,7 +41,7 @@ def points(fs: MemoryFs, name: str, log_dir: PurePath = A) -> dict[TopicPartitio
 
 
 def crashed(manager: LogManager) -> None:
-    """Let go of everything as a crash of the process would."""
+    """Close everything as a crash of the process would."""
     for log_dir in manager.log_dirs:
         log_dir.abandon()
 

@@ -1,4 +1,4 @@
-"""Who log directories belong to: kept where it is said, made where it is not, and the same for all."""
+"""Cluster and node id of log directories: kept where a file has them, drawn where none has, the same for all."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def told(plan: LogDirPlan) -> tuple[Any, ...]:
 
 
 def both(log_dir: Path) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return what is told of a directory read file by file, and with many files in one call."""
+    """Return the findings of a directory read file by file, and with many files in one call."""
     one_by_one, at_once = (plan_log_dir(fs, log_dir, OPTIONS).plan for fs in (FileByFile(), OsFs()))
     return told(one_by_one), told(at_once)
 

@@ -18,7 +18,7 @@ LOG = place(20)
 
 
 class Busy(WrappedFs):
-    """A disk on which somebody shortens a log right before it is opened, the first `times` times."""
+    """A disk on which another process truncates a log right before it is opened, the first `times` times."""
 
     def __init__(self, inner: Fs, times: int) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""What is said about findings, plans and results."""
+"""The report of findings, plans and results."""
 
 from __future__ import annotations
 

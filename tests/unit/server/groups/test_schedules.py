@@ -112,7 +112,7 @@ class Client:
                 self.member_id = ""
             case 2:  # its connection is gone, and so is the answer
                 self.waits = None
-            case 3:  # its process begins anew
+            case 3:  # its process begins again
                 self.waits, self.member_id, self.joined, self.assigned = None, "", None, None
             case 4:
                 self.protocols = self.rng.choice(PROTOCOLS)

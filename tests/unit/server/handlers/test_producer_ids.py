@@ -11,8 +11,8 @@ from support.wire_calls import INFO, answered
 
 from server.api.errors import ErrorCode
 from server.api.versions import VERSIONS, ApiKey
-from server.api.views import Parts
 from server.handlers.data.producer_ids import handlers
+from server.handlers.parts import Parts
 from server.store.producer_ids import FIRST, ProducerIds, unstored
 from server.txn.transaction import Producer
 from storage.base.errors import WriteFault

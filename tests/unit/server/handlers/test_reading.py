@@ -21,8 +21,8 @@ from server.api.clock import LoopTimers
 from server.api.dispatch import Call, ListenerInfo
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
-from server.api.views import Parts
 from server.handlers.data import fetch, list_offsets
+from server.handlers.parts import Parts
 from server.handlers.topics import describe, describe_configs, metadata
 from server.store.flushing import FlushPolicy
 from server.store.store import Store

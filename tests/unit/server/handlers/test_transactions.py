@@ -13,8 +13,8 @@ from support.wire_calls import INFO, NOW, answered
 from server.api.dispatch import Handler
 from server.api.errors import ErrorCode
 from server.api.versions import VERSIONS, ApiKey
-from server.api.views import Parts
 from server.handlers.coordination.transactions import handlers
+from server.handlers.parts import Parts
 from server.txn.records import Facts, State
 from server.txn.transaction import Producer, Transaction
 from storage.base.units import TopicPartition

@@ -17,8 +17,8 @@ from support.wire_calls import INFO, answer_of
 from server.api.dispatch import Call, Handler
 from server.api.errors import CloseConnection, ErrorCode
 from server.api.versions import ApiKey
-from server.api.views import Parts
 from server.handlers.data import produce, records
+from server.handlers.parts import Parts
 from server.handlers.topics import configs, metadata, topics
 from server.handlers.topics.auto_create import creating
 from server.store.flushing import FlushPolicy

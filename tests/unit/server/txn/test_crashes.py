@@ -47,7 +47,7 @@ def test_with_each_append_synced_a_power_cut_leaves_every_transaction_whole(seed
 
 
 async def live_until(machine: Machine, ledger: Ledger, appends: int) -> bool:
-    """Run two clients of one id, one behind the other, and die behind so many appends; tell whether it came to that."""
+    """Run two clients of one id, one after another, and die after so many appends; return whether it came to that."""
     try:
         await machine.start()
         machine.store.dies_behind(appends)

@@ -1,4 +1,4 @@
-"""Every record of a client's batch is looked at, in bounded memory, and told apart only where one is refused.
+"""Every record of a client's batch is checked, in bounded memory, and listed only where one is refused.
 
 That answers are Kafka's is shown in tests/interop; here is what those tests do not reach.
 """

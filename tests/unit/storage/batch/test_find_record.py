@@ -1,4 +1,4 @@
-"""The first record from a time on is the same for both kernels, and for whoever decodes every record."""
+"""The first record from a time on is the same for both kernels, and for a reader that decodes every record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which segments go, for which reason, and what is said of each."""
+"""Which segments are deleted, for which reason, and the report of each."""
 
 from __future__ import annotations
 

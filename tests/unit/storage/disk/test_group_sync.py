@@ -120,7 +120,7 @@ def test_of_files_written_one_after_the_other_the_first_sync_is_for_all() -> Non
         files[2].sync()
         assert group.syncs == 2
         with fs.open_append(HOME / "a") as again:
-            again.sync()  # somebody else may have written to it before it was opened
+            again.sync()  # another process may have written to it before it was opened
         assert group.syncs == 3
 
     group.run(work, [0], 1)

@@ -1,4 +1,4 @@
-"""What is made in a log directory belongs to whom the directory belongs, as far as we may give things away."""
+"""New files in a log directory get the owner of the directory, as far as we may set it."""
 
 from __future__ import annotations
 

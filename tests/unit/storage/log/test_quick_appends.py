@@ -1,4 +1,4 @@
-"""A batch that nobody looks at closely is appended, or refused, as if somebody had."""
+"""A batch that is checked quickly is appended, or refused, as one that is checked record by record."""
 
 from __future__ import annotations
 
