@@ -1,6 +1,11 @@
 """Every event of the service: its name, level, meaning and fields.
 
-A name is for programs and never changes its meaning. A test compares this register with docs/events.md.
+<<<<<<< HEAD
+A name is for programs and never changes its meaning. A test compares this register with docs/reference/events.md.
+=======
+The name is for programs and never changes its meaning; docs/reference/events.md lists the same, and a test
+holds the two together.
+>>>>>>> main
 """
 
 from __future__ import annotations

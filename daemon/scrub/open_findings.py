@@ -10,7 +10,7 @@ from pathlib import PurePath
 from daemon.ledger.ledger import Ledger, as_text
 from daemon.status.model import Clock, Events, OpenFinding
 from recovery.plan.findings import Finding, Severity
-from recovery.report.report import command
+from recovery.report.outcome import command
 from storage.base.units import TopicPartition
 
 CHANGED_IN_PLACE = "changed_in_place"

@@ -18,7 +18,7 @@ from daemon.service.systemd import Systemd
 from daemon.status.file import StatusFile
 from daemon.status.line import status_line
 from daemon.status.model import Clock, DirState, Events, ListenerStatus, LogDirStatus, ServiceStatus, Worker
-from recovery.report.report import worst
+from recovery.report.outcome import worst
 from storage.base.errors import ConfigInvalid, ExitStatus
 
 _EXTEND_EVERY: Final = 5.0

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from daemon.status.model import PASSING, DirState, LogDirStatus, RecoveryProgress, ScrubState, ServiceStatus
 from daemon.status.phrases import percent_read, span, time_left
-from recovery.report.report import count, grouped
+from recovery.plan.words import count, grouped
 from storage.base.errors import printable
 
 _SERIOUS: Final = ("damage", "blocking")

@@ -7,7 +7,7 @@ from typing import Final
 
 from daemon.status.model import DirState, LogDirStatus, ServiceStatus
 from daemon.status.phrases import recovery_phrase
-from recovery.report.report import count
+from recovery.plan.words import count
 from storage.base.errors import printable
 
 _WORDS: Final = {

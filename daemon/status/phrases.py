@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from daemon.status.model import RecoveryProgress
-from recovery.report.report import count, grouped, short_size
+from recovery.plan.words import count, grouped, short_size
 
 T = TypeVar("T")
 VERDICTS: Final = {

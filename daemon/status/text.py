@@ -11,7 +11,7 @@ from typing import Any, Final
 from daemon.status.document import recovery_of
 from daemon.status.model import PASSING
 from daemon.status.phrases import SCRUB_STATES, VERDICTS, recovery_phrase, span, worst_first
-from recovery.report.report import count, grouped, short_size
+from recovery.plan.words import count, grouped, short_size
 from storage.base.errors import printable
 
 Style = Callable[[str, str], str]

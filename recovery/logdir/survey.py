@@ -18,16 +18,18 @@ from recovery.logdir.log_dir import LogDirState, plan_log_dir_files, read_log_di
 from recovery.logdir.nearness import is_near
 from recovery.partition.inventory import resolve, take_inventory
 from recovery.partition.memory import Job, Memory
-from recovery.partition.partition import Points, Survey
+from recovery.partition.partition import Survey
+from recovery.partition.points import Points
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
-from recovery.segment.verify import ROOM, Depth, Room, SegmentReport, fold_index
+from recovery.segment.segment_report import ROOM, Depth, Room, SegmentReport
+from recovery.segment.verify import fold_index
 from storage.disk.fs import ReadFs
 from storage.disk.pool import Pool, Task
 from storage.reading.log_reader import LogReader
 
 if TYPE_CHECKING:
-    from recovery.partition.partition_plan import PlannedPartition
+    from recovery.plan.plan import PlannedPartition
 
 _AHEAD: Final = 64
 """Partitions whose scans may be waited for at a time."""
@@ -219,12 +221,7 @@ class _Scans:
         return self._side_by_side(surveys)
 
     def _list(self, survey: Survey) -> None:
-        if survey.points.clean and survey.options.depth == Depth.QUICK.value:
-            from recovery.partition.at_a_glance import look_at  # noqa: PLC0415 (nobody needs it who is about to read logs)
-
-            look_at(survey, self._readers.reader)
-        else:
-            survey.prepare(self._readers.reader)
+        survey.prepare(self._readers.reader)
         self.reporter.listed(survey.partition, sum(job.files.log_stat.size for job in survey.jobs), len(survey.jobs))
 
     def _scan(self, survey: Survey, job: Job) -> SegmentReport:
@@ -303,8 +300,6 @@ def _is_scanned(one: _Submitted) -> bool:
 
 
 def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartition:
-    if survey.done is not None:
-        return survey.done
     from recovery.partition.partition_plan import no_plan, plan_partition  # noqa: PLC0415 (not before segments are being read)
 
     if any(finding.kind in (Damage.READ_ERROR, Damage.VANISHED) for finding in survey.findings):

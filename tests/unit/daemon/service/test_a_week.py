@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from support.guarding import DAY, START_MS, FakeClock, Place, batches
 from support.managers import batch, options
-from support.service_parts import until
+from support.waiting import until
 
 from daemon.events.events import EventLog
 from daemon.events.notify import Notifier

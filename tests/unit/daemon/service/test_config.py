@@ -113,7 +113,10 @@ def test_log_dirs_are_guarded_unless_they_are_said_to_be_ours() -> None:
             r"listener\.listen: others can reach kafka\.example\.org: set",
         ),
         ('[listener]\nlisten = "0.0.0.0:9092"\ninsecure = true', r"listener\.advertise: is missing; clients cannot"),
-        ('[listener]\nlisten = "[::1]:9092"\nadvertise = "a:0"', r"listener\.advertise: clients cannot connect to port 0"),
+        (
+            '[listener]\nlisten = "[::1]:9092"\nadvertise = "a:0"',
+            r"listener\.advertise: clients cannot connect to port 0",
+        ),
         ('[listener]\nlisten = "[::1]:9092"\ntls_key = "/k"', r"listener\.tls_key: it needs a tls_certificate"),
         ('[listener]\nflush = "often"', r'listener\.flush: \'often\' is not one of "none", "interval", "sync"'),
         ('state_dir = "here"', r"l\.toml: state_dir: 'here' is not an absolute path"),
