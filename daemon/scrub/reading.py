@@ -14,8 +14,9 @@ from checkpoint.offsets import CLEANER_OFFSETS, LIMIT, decode_offsets
 from daemon.ledger.disk import LogStat
 from daemon.ledger.page import Page, PartitionRow, SegmentRow
 from daemon.scrub.census import Census
-from daemon.scrub.context import ScrubContext
-from daemon.scrub.diagnosis import (
+from daemon.scrub.pace import Pace
+from daemon.verify.context import ScrubContext
+from daemon.verify.diagnosis import (
     ON_DISK,
     UNCONFIRMED,
     Diagnosis,
@@ -23,9 +24,8 @@ from daemon.scrub.diagnosis import (
     diagnose_flushed,
     digest_again,
 )
-from daemon.scrub.follow_up import FollowUp
-from daemon.scrub.pace import Pace
-from daemon.scrub.segment_scan import ClosedScan, FlushedScan, Seen, are_same, segment_files
+from daemon.verify.follow_up import FollowUp
+from daemon.verify.segment_scan import ClosedScan, FlushedScan, Seen, are_same, segment_files
 from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
 from storage.disk.fs import FileStat
 from storage.reading.log_reader import LogReader

@@ -14,10 +14,7 @@ from daemon.guard.guard import GuardWorker
 from daemon.guard.watch import Watcher
 from daemon.ledger.ledger import Ledger
 from daemon.own.owned import Listener, OwnSetup, OwnWorker
-from daemon.scrub.context import FlushedUpTo
-from daemon.scrub.device_health import DeviceHealth
 from daemon.scrub.scrub import Scrubber
-from daemon.scrub.verify_options import GuardOptions
 from daemon.service.config import UNIX, ServiceConfig, changes, put_in_force
 from daemon.service.moving_fs import MovingFs
 from daemon.service.service import Part, Reloaded, Service, Setup
@@ -25,6 +22,9 @@ from daemon.service.systemd import Systemd
 from daemon.status.document import to_document
 from daemon.status.file import StatusFile
 from daemon.status.model import Clock, Mode, ServiceStatus, Worker
+from daemon.verify.context import FlushedUpTo
+from daemon.verify.device_health import DeviceHealth
+from daemon.verify.options import GuardOptions
 from engine.settings.options import ManagerOptions
 from storage.base.errors import ConfigInvalid, LogmendError
 from storage.disk.fs import OsFs

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from daemon.events.events import FORMATS, LEVELS
 from daemon.http.sockets import is_loopback, parse_listen
-from daemon.scrub.verify_options import GuardOptions, ScrubOptions
 from daemon.service.config_values import (
     Reader,
     address,
@@ -33,6 +32,7 @@ from daemon.service.config_values import (
     yes_or_no,
 )
 from daemon.status.model import Mode
+from daemon.verify.options import GuardOptions, ScrubOptions
 from recovery.plan.findings import Severity
 from storage.base.errors import ConfigInvalid, printable
 

@@ -1,6 +1,6 @@
 """Reads a segment in pieces, so that the reader can stop, wait and go on between two of them.
 
-What is sound is known here at once. Whatever is not goes to `daemon.scrub.diagnosis`, which reads it again: a broker
+What is sound is known here at once. Whatever is not goes to `daemon.verify.diagnosis`, which reads it again: a broker
 may be at work on the very file.
 """
 

@@ -8,8 +8,8 @@ from pathlib import PurePath
 from typing import Final
 
 from daemon.ledger.disk import DeviceFile, Disk
-from daemon.scrub.segment_scan import ClosedScan, Seen, are_same, check_txn_index, segment_files, tells
-from daemon.scrub.verify_options import ScrubOptions
+from daemon.verify.options import ScrubOptions
+from daemon.verify.segment_scan import ClosedScan, Seen, are_same, check_txn_index, segment_files, tells
 from recovery.plan.findings import Damage, Finding, Subject
 from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import ScanOptions
