@@ -30,7 +30,7 @@ from support.real_clock import RealClock
 from daemon.guard.guard import GuardWorker
 from daemon.guard.watch import Watcher
 from daemon.ledger.ledger import Ledger
-from daemon.scrub.verify_options import GuardOptions, ScrubOptions
+from daemon.verify.options import GuardOptions, ScrubOptions
 
 
 def fill(log_dir: Path, partitions: int, segments: int) -> None:

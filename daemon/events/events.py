@@ -1,8 +1,8 @@
-"""Where the service says what happened: counted, logged in one line, shown to whoever follows, handed to the notifier.
+"""What happened in the service: each event is counted, logged in one line, shown, and passed to the notifier.
 
 `EventLog.tell` may be called from any thread and returns at once: lines are written, and the notifier is called, by one
-thread of its own, which is the only one that a slow reader of the log can hold up. What it cannot get rid of is dropped
-and counted, never waited for.
+thread of its own, the only one that a slow reader of the log can delay. Events that it cannot write are dropped and
+counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["EVENTS", "FORMATS", "LEVELS", "EventKind", "EventLog", "Told"]
 FORMATS: Final = ("console", "logfmt", "json", "journald")
 LEVELS: Final = ("debug", "info", "warning", "error")
 Notifier = Callable[[str, Mapping[str, object]], None]
-"""Takes an event and its fields; what is to be run for it, it runs in its own time."""
+"""Accepts an event and its fields; runs the command for it later."""
 
 _QUEUE: Final = 10_000
 _RECENT: Final = 200
@@ -40,7 +40,7 @@ _UNKNOWN: Final = EventKind("warning", "")
 
 
 class Told(NamedTuple):
-    """One event that was told."""
+    """One event."""
 
     at_ms: int
     level: str
@@ -51,8 +51,8 @@ class Told(NamedTuple):
 class EventLog:
     """The `Events` of the service. `format` is one of `FORMATS`, `level` one of `LEVELS`.
 
-    `notifier` is called for every event, whatever its level, by the thread that writes. Where there is no journal,
-    `journald` is `logfmt`. Ends by `close`, which waits a bounded time for what is still to be written.
+    The thread that writes calls `notifier` for every event, whatever its level. Without a journal, `journald` is
+    `logfmt`. `close` ends it, and waits a bounded time for events that are not written yet.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class EventLog:
         self._output, self._logger = _logger(format, stream or sys.stderr, journal)
 
     def tell(self, event: str, **fields: object) -> None:
-        """Count the event, and have it logged and notified of."""
+        """Count the event, and queue it for the log and the notifier."""
         kind = EVENTS.get(event)
         if kind is None:
             event, fields, kind = "event_unknown", {"name": event, **fields}, EVENTS["event_unknown"]
@@ -92,7 +92,7 @@ class EventLog:
                 self._put(told)
 
     def counters(self) -> dict[str, int]:
-        """Return how often each event was told, and the sums of those fields that are added up."""
+        """Return the number of each event, and the sums of the fields that are added up."""
         with self._turn:
             return dict(self._counters)
 
@@ -102,7 +102,7 @@ class EventLog:
             return tuple(self._recent)
 
     def close(self, seconds: float = 2.0) -> None:
-        """Write what is still to be written, but wait no longer than `seconds`; what is told later is only counted."""
+        """Write the queued events, for at most `seconds`; later events are only counted."""
         with self._turn:
             self._closing = True
             self._turn.notify_all()
@@ -135,7 +135,7 @@ class EventLog:
         self._turn.notify()
 
     def _take(self) -> tuple[Told | None, int]:
-        """Wait for the next event; None at the end. With it comes how many were dropped since the last."""
+        """Wait for the next event, None at the end; return it with the number of events dropped since the last."""
         with self._turn:
             while not self._queue and not self._closing:
                 self._turn.wait()
@@ -159,9 +159,11 @@ class EventLog:
     def _write(self, told: Told) -> None:
         if LEVELS.index(told.level) < LEVELS.index(self.level):
             return
-        with contextlib.suppress(OSError, ValueError):  # nobody reads; there is nobody to tell
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # the log cannot be written: there is no other place to report that
             shown = {name: self._show(value) for name, value in told.fields.items() if value is not None}
-            # As one value, lest a field be called like something of the logger's own.
+            # As one value: a field may have the name of an argument of the logger.
             self._logger.info(told.event, _told=(told.at_ms, told.level, shown))
 
 
@@ -174,7 +176,7 @@ def _as_it_is(value: object) -> object:
 
 
 def _printable(value: object) -> object:
-    """Return a value for a line of text: whatever came from the disk is escaped."""
+    """Return a value for a line of text, with names from the disk escaped."""
     plain = _as_it_is(value)
     return printable(plain) if isinstance(plain, str) else plain
 
@@ -185,7 +187,7 @@ def stamp(at_ms: int) -> str:
 
 
 def _logger(style: str, stream: TextIO, journal: str) -> tuple[_Lines | _Journal, Any]:
-    """Return where lines go, and the structlog logger of a format; nothing global: two may live side by side."""
+    """Return the output and the structlog logger of a format. Neither is global: a process may have several."""
     output: _Lines | _Journal = _Lines(stream)
     if style == "journald":
         try:
@@ -208,7 +210,7 @@ def _logger(style: str, stream: TextIO, journal: str) -> tuple[_Lines | _Journal
 
 
 def _frame(_logger: Any, _method: str, told: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Put time and level in front."""
+    """Return the event with time and level in front."""
     at_ms, level, fields = told["_told"]
     return {"timestamp": stamp(at_ms), "level": level, "event": told["event"], **fields}
 
@@ -219,7 +221,7 @@ def _console(stream: TextIO) -> Callable[..., Any]:
 
 
 def _journal_fields(_logger: Any, _method: str, told: MutableMapping[str, Any]) -> str:
-    """Return an event in the journal's own words: one field a line, all of them printable by now."""
+    """Return an event for the journal: one field a line, all of them printable."""
     level, event = told["level"], told["event"]
     rest = {name: value for name, value in told.items() if name not in ("timestamp", "level", "event")}
     message = " ".join([event, *(f"{name}={value}" for name, value in rest.items())])
@@ -239,7 +241,7 @@ class _Lines:
         self._stream.flush()
 
     def close(self) -> None:
-        """Leave the stream to whoever opened it."""
+        """Do nothing: the stream belongs to the caller that opened it."""
 
 
 class _Journal:

@@ -1,4 +1,4 @@
-"""Runs a person's command for what they want to hear of: JSON on its standard input, never through a shell."""
+"""Runs the configured command for events: JSON on its standard input, never through a shell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from storage.base.errors import printable
 
 _FINDING: Final = "finding_opened"
 _ALWAYS: Final = ("log_dir_offline", "recovery_failed", "device_sick", "worker_failed")
-"""What stops the work on a directory is as bad as any finding."""
+"""Events that stop the work on a directory are as bad as any finding."""
 _WAITING: Final = 100
 _GRACE_SECONDS: Final = 2.0
 _LONGEST_ANSWER: Final = 500
@@ -27,7 +27,7 @@ Failed = Callable[..., None]
 
 
 class Notifier:
-    """Called with every event; runs `command` for findings of `severity` or worse, and for what stops the work.
+    """Gets every event; runs `command` for findings of `severity` or worse, and for events that stop the work.
 
     Never waits: one thread of its own runs one command at a time, for `seconds` at most, with a short queue before it.
     `command`, `severity` and `seconds` may be changed at any time. `failed` is called with the fields of the event
@@ -55,7 +55,7 @@ class Notifier:
             self._tell_failure(told, f"{_WAITING} notifications are waiting already")
 
     def close(self) -> None:
-        """Let what waits be told of, for as long as one command may take; then end the one that runs."""
+        """Run the queued commands within the time of one; then end the one that runs."""
         if self._thread is None:
             return
         with contextlib.suppress(queue.Full):
@@ -76,9 +76,9 @@ class Notifier:
                 self._tell_failure(told, reason)
 
     def _run_one(self, told: Mapping[str, object]) -> str:
-        """Run the command; return what went wrong, nothing if it ended with 0 in time."""
+        """Run the command; return why it failed, empty if it ended with 0 in time."""
         try:
-            # A session of its own, so that whatever it starts ends with it.
+            # A process group of its own, so that its children end with it.
             running = subprocess.Popen(  # noqa: S603 (the words of the configuration, as they are, without a shell)
                 self.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                 cwd="/", start_new_session=True,
@@ -105,7 +105,7 @@ class Notifier:
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:
-    """End a command and whatever it has started; harmless if it has ended."""
+    """End a command and its children; harmless if it has ended."""
     with contextlib.suppress(OSError):
         os.killpg(running.pid, signal.SIGKILL)
     for stream in (running.stdin, running.stderr):

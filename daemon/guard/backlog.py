@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from daemon.guard.cursors import Cursors
 from daemon.ledger.page import Cursor, Page, PartitionRow
 from daemon.scrub.census import Census
-from daemon.scrub.context import ScrubContext
-from daemon.scrub.segment_scan import Seen
 from daemon.status.model import VerificationLag
+from daemon.verify.context import ScrubContext
+from daemon.verify.segment_scan import Seen
 from storage.base.errors import ReadFault
 from storage.base.units import TopicPartition
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from checkpoint.offsets import LIMIT, RECOVERY_POINTS, decode_offsets
-from daemon.scrub.context import ScrubContext
+from daemon.verify.context import ScrubContext
 from recovery.plan.findings import Damage, Finding
 from storage.base.errors import CorruptData, FileVanished, UnsupportedFormat
 from storage.base.units import TopicPartition

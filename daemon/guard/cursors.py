@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 
 from daemon.ledger.page import Cursor, Page, PartitionRow
-from daemon.scrub.context import ScrubContext
+from daemon.verify.context import ScrubContext
 from storage.base.errors import FileVanished, ReadFault
 from storage.base.names import FileRole, segment_file_name
 from storage.base.units import Offset, TopicPartition

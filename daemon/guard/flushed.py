@@ -14,11 +14,11 @@ from typing import Final
 from daemon.guard.backlog import Backlog, Pending, Suspicion
 from daemon.guard.cursors import Cursors
 from daemon.ledger.page import Cursor, PartitionRow
-from daemon.scrub.context import ScrubContext
-from daemon.scrub.diagnosis import diagnose_flushed
 from daemon.scrub.generation import Generation
-from daemon.scrub.segment_scan import FlushedScan, Seen
-from daemon.scrub.verify_options import GuardOptions
+from daemon.verify.context import ScrubContext
+from daemon.verify.diagnosis import diagnose_flushed
+from daemon.verify.options import GuardOptions
+from daemon.verify.segment_scan import FlushedScan, Seen
 from recovery.plan.findings import Damage, Finding
 from storage.base.errors import FileVanished, ReadFault
 from storage.base.units import TopicPartition

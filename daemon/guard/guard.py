@@ -15,12 +15,12 @@ from daemon.guard.checkpoint import Checkpoint
 from daemon.guard.flushed import FlushedRanges
 from daemon.ledger.disk import Disk
 from daemon.ledger.ledger import Ledger
-from daemon.scrub.context import ScrubContext
-from daemon.scrub.device_health import DeviceHealth
-from daemon.scrub.follow_up import device_name
 from daemon.scrub.scrub import Scrubber
-from daemon.scrub.verify_options import GuardOptions
 from daemon.status.model import Clock, DirState, Events, LogDirStatus, Mode, VerificationLag
+from daemon.verify.context import ScrubContext
+from daemon.verify.device_health import DeviceHealth
+from daemon.verify.follow_up import device_name
+from daemon.verify.options import GuardOptions
 from storage.base.errors import FileVanished, ReadFault
 from storage.base.units import TopicPartition
 from storage.disk.fs import lock_state

@@ -1,10 +1,10 @@
-"""Hears that something at the top of a log directory has changed, and says so; decides nothing.
+"""Watches the top of log directories and reports the paths that changed.
 
-Kafka writes `<checkpoint>.tmp` and renames it, in bursts: what inotify tells then is a move whose destination counts.
-Paths go into a mailbox that keeps each once, and one thread empties it. Only the roots of log directories are watched,
-one watch each, however many partitions there are. A look at size, modification time and inode of the checkpoints every
-few seconds makes up for what no event tells: lost ones, network file systems, too few watches, a directory that was
-unmounted and mounted again (the old watch then hangs on what is no longer there, and is made anew).
+Kafka writes `<checkpoint>.tmp` and renames it, in bursts: inotify reports a move whose destination counts. Paths go
+into a mailbox that keeps each once, and one thread empties it. Only the roots of log directories are watched, one
+watch each, however many partitions they hold. Polling size, modification time and inode of the checkpoints every few
+seconds catches what no event reports: lost events, network file systems, too few watches, a directory that was
+unmounted and mounted again (its watch then hangs on the old directory, and is replaced).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _QUIET_SECONDS: Final = 0.05
 
 
 class Watcher:
-    """Watches the roots of log directories and tells `on_change` of paths right below them, each once.
+    """Watches the roots of log directories and calls `on_change` with the paths right below them, each once.
 
-    `on_change` is called from a thread of the watcher. With `poll_only` (network file systems) no events are asked for.
+    A thread of the watcher calls `on_change`. With `poll_only` (network file systems) it only polls.
     `beat` rises as long as its thread is alive. `start` and `stop` on one thread.
     """
 
@@ -63,7 +63,7 @@ class Watcher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin; a directory that is not there yet is looked for at each poll."""
+        """Begin; each poll looks for the directories that are missing."""
         if not self._poll_only:
             self._observe()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -86,7 +86,7 @@ class Watcher:
 
     @property
     def is_watching(self) -> frozenset[PurePath]:
-        """The roots of which events are expected; the others are only polled."""
+        """The roots that are watched; the others are only polled."""
         return frozenset(root.path for root in self._roots.values() if root.watch is not None)
 
     # ---- events
@@ -103,7 +103,7 @@ class Watcher:
             self._watch(root)
 
     def _watch(self, root: _Root) -> None:
-        """Ask for events of one root, or ask anew after another directory took its place."""
+        """Watch a root, or replace its watch after another directory took its place."""
         if self._observer is None:
             return
         if root.watch is not None:
@@ -113,7 +113,7 @@ class Watcher:
             root.watch = self._observer.schedule(handler, str(root.path), recursive=False)
             root.is_degraded = False
         except FileNotFoundError:
-            pass  # not there yet; the poll looks for it
+            pass  # missing; the poll looks for it
         except OSError as error:
             if not root.is_degraded:
                 self._degraded(root.path, error)
@@ -127,7 +127,7 @@ class Watcher:
             self._observer.unschedule(watch)
 
     def _degraded(self, path: PurePath, error: OSError) -> None:
-        reason = f"{error.strerror or error}: changes are found by looking every {self._poll_seconds:g} s"
+        reason = f"{error.strerror or error}: changes are found by polling every {self._poll_seconds:g} s"
         self._events.tell("watch_degraded", log_dir=path, reason=reason)
 
     def _heard(self, path: PurePath) -> None:
@@ -157,7 +157,7 @@ class Watcher:
                 self._on_change(changed)
 
     def poll(self) -> frozenset[PurePath]:
-        """Look at every root; return what is not as it was when it was last looked at."""
+        """Look at every root; return the paths that have changed since the last poll."""
         changed: set[PurePath] = set()
         for root in self._roots.values():
             identity = self._identity(root.path)
@@ -194,7 +194,7 @@ class Watcher:
 
 
 class _Root:
-    """One log directory, as it was last seen."""
+    """One log directory as of the last poll."""
 
     def __init__(self, path: PurePath) -> None:
         self.path = path
@@ -205,14 +205,14 @@ class _Root:
 
 
 class _Handler:
-    """What an observer calls: passes on the paths below a root that are checkpoints, whatever happened to them."""
+    """Gets the events of an observer; passes on the paths of checkpoints, whatever happened to them."""
 
     def __init__(self, heard: Callable[[PurePath], None], root: PurePath) -> None:
         self._heard, self._root = heard, root
 
     def dispatch(self, event: FileSystemEvent) -> None:
         if event.event_type in ("opened", "closed_no_write"):
-            return  # a look of ours or of anybody's
+            return  # a read, by us or by another process
         for name in (event.src_path, event.dest_path):
             path = PurePath(_text(name)) if name else None
             if path is not None and path.parent == self._root and path.name in WATCHED:
@@ -224,6 +224,6 @@ def _text(name: Any) -> str:
 
 
 def _real_observer() -> BaseObserver:
-    from watchdog.observers import Observer  # noqa: PLC0415 (threads and inotify for whoever follows a live directory)
+    from watchdog.observers import Observer  # noqa: PLC0415 (threads and inotify, only for a live directory)
 
     return Observer()

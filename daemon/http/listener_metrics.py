@@ -1,4 +1,4 @@
-"""What the metrics tell of Kafka clients: connections, requests and their times, and how far groups are behind."""
+"""The metrics of Kafka clients: connections, requests and their times, and the lag of groups."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HISTOGRAMS: Final[dict[str, Callable[[ServiceStatus], Iterator[Histogram]]]] = {
 
 
 def histogram(name: str, meaning: str, labels: tuple[str, ...], found: Iterator[Histogram]) -> HistogramMetricFamily:
-    """Return a metric with buckets, each of which counts what is in those before it as well."""
+    """Return a metric with cumulative buckets."""
     family = HistogramMetricFamily(name, meaning, labels=labels)
     for values, counts, total in found:
         so_far, buckets = 0, []

@@ -33,7 +33,7 @@ Sample = tuple[tuple[str, ...], float]
 
 
 class MetricKind(NamedTuple):
-    """One metric. `option` names the setting without which it is not there."""
+    """One metric. `option` names the setting that it needs."""
 
     type: str
     labels: tuple[str, ...]
@@ -44,73 +44,84 @@ class MetricKind(NamedTuple):
 _DIR: Final = ("dir",)
 _LISTEN: Final = ("listen",)
 METRICS: Final[dict[str, MetricKind]] = {
-    "logmend_build_info": MetricKind("gauge", ("version", "kernel"), "Always 1; which version and scanner run."),
-    "logmend_start_time_seconds": MetricKind("gauge", (), "When the service began, since 1970."),
-    "logmend_ready": MetricKind("gauge", (), "1 when every log directory is served or guarded, offline ones aside."),
-    "logmend_log_dir_state": MetricKind("gauge", ("dir", "mode", "state"), "1 for the state that a directory is in."),
-    "logmend_log_dir_since_timestamp_seconds": MetricKind("gauge", _DIR, "Since when it is in that state, since 1970."),
-    "logmend_log_dir_broker_present": MetricKind("gauge", _DIR, "1 while somebody else holds its lock."),
-    "logmend_log_dir_size_bytes": MetricKind("gauge", _DIR, "Bytes of its files."),
+    "logmend_build_info": MetricKind("gauge", ("version", "kernel"), "Always 1; the version and the kernel that run."),
+    "logmend_start_time_seconds": MetricKind("gauge", (), "Start of the service, seconds since 1970."),
+    "logmend_ready": MetricKind("gauge", (), "1 when every log directory is served, guarded, or known to be offline."),
+    "logmend_log_dir_state": MetricKind("gauge", ("dir", "mode", "state"), "1 for the present state of the directory."),
+    "logmend_log_dir_since_timestamp_seconds": MetricKind("gauge", _DIR, "Start of that state, seconds since 1970."),
+    "logmend_log_dir_broker_present": MetricKind("gauge", _DIR, "1 while another process holds its lock."),
+    "logmend_log_dir_size_bytes": MetricKind("gauge", _DIR, "Bytes of its logs."),
     "logmend_log_dir_free_bytes": MetricKind("gauge", _DIR, "Bytes free on its file system."),
-    "logmend_partitions": MetricKind("gauge", ("dir", "verdict"), "Partitions by what is known of them."),
+    "logmend_partitions": MetricKind("gauge", ("dir", "verdict"), "Partitions by verdict."),
     "logmend_recovery_active": MetricKind("gauge", _DIR, "1 while a recovery runs."),
-    "logmend_recovery_bytes": MetricKind("gauge", _DIR, "Bytes that the recovery has to read."),
-    "logmend_recovery_remaining_bytes": MetricKind("gauge", _DIR, "Bytes that it still has to read."),
-    "logmend_recovery_remaining_logs": MetricKind("gauge", _DIR, "Partitions that it still has to do."),
-    "logmend_recovery_remaining_segments": MetricKind("gauge", _DIR, "Segments that it still has to do."),
-    "logmend_recovery_rate_bytes_per_second": MetricKind("gauge", _DIR, "Bytes that it reads a second."),
-    "logmend_recovery_eta_seconds": MetricKind("gauge", _DIR, "Seconds until it is through; absent while unknown."),
-    "logmend_recovery_finished_timestamp_seconds": MetricKind("gauge", _DIR, "When the last one ended, since 1970."),
-    "logmend_verify_lag_seconds": MetricKind("gauge", _DIR, "Age of the oldest flush that was not looked at yet."),
-    "logmend_verify_lag_bytes": MetricKind("gauge", _DIR, "Bytes that were flushed and not looked at yet."),
-    "logmend_verify_lag_partitions": MetricKind("gauge", _DIR, "Partitions that have such bytes."),
-    "logmend_scrub_state": MetricKind("gauge", ("dir", "state"), "1 for what the scrubber is at."),
-    "logmend_scrub_cycle_seconds": MetricKind("gauge", _DIR, "The promise: all is read once in this time."),
+    "logmend_recovery_bytes": MetricKind("gauge", _DIR, "Bytes that the recovery reads in all."),
+    "logmend_recovery_remaining_bytes": MetricKind("gauge", _DIR, "Bytes that the recovery has not read yet."),
+    "logmend_recovery_remaining_logs": MetricKind("gauge", _DIR, "Partitions that the recovery has not finished."),
+    "logmend_recovery_remaining_segments": MetricKind("gauge", _DIR, "Segments that the recovery has not finished."),
+    "logmend_recovery_rate_bytes_per_second": MetricKind("gauge", _DIR, "Bytes that the recovery reads a second."),
+    "logmend_recovery_eta_seconds": MetricKind("gauge", _DIR, "Seconds until the recovery ends; absent while unknown."),
+    "logmend_recovery_finished_timestamp_seconds": MetricKind(
+        "gauge", _DIR, "End of the last recovery, seconds since 1970."
+    ),
+    "logmend_verify_lag_seconds": MetricKind("gauge", _DIR, "Age of the oldest flush that is not verified."),
+    "logmend_verify_lag_bytes": MetricKind("gauge", _DIR, "Bytes that are flushed and not verified."),
+    "logmend_verify_lag_partitions": MetricKind("gauge", _DIR, "Partitions with flushed bytes that are not verified."),
+    "logmend_scrub_state": MetricKind("gauge", ("dir", "state"), "1 for the present state of the scrubber."),
+    "logmend_scrub_cycle_seconds": MetricKind("gauge", _DIR, "The promise: every segment is read once in this time."),
     "logmend_scrub_bytes": MetricKind("gauge", _DIR, "Bytes that the promise covers."),
     "logmend_scrub_segments": MetricKind("gauge", _DIR, "Segments that the promise covers."),
-    "logmend_scrub_due_bytes": MetricKind("gauge", _DIR, "Bytes that were not read within the last cycle."),
+    "logmend_scrub_due_bytes": MetricKind("gauge", _DIR, "Bytes that were not verified within the last cycle."),
     "logmend_scrub_read_bytes_total": MetricKind("counter", _DIR, "Bytes that the scrubber has read."),
     "logmend_scrub_rate_bytes_per_second": MetricKind("gauge", _DIR, "Bytes that the scrubber reads a second."),
     "logmend_scrub_oldest_verified_timestamp_seconds": MetricKind(
-        "gauge", _DIR, "When the segment that waits longest was read, since 1970; absent while one never was."
+        "gauge",
+        _DIR,
+        "Verification of the segment that waits longest, seconds since 1970; absent while one was never verified.",
     ),
-    "logmend_scrub_behind_seconds": MetricKind("gauge", _DIR, "By how much the promise will be broken at this pace."),
+    "logmend_scrub_behind_seconds": MetricKind(
+        "gauge", _DIR, "By how much the scrubber will break its promise at the rate allowed."
+    ),
     "logmend_findings": MetricKind("gauge", ("dir", "severity", "kind"), "Open findings."),
-    "logmend_quarantine_items": MetricKind("gauge", _DIR, "Pieces that were cut or set aside and are kept."),
-    "logmend_quarantine_bytes": MetricKind("gauge", _DIR, "Bytes of them."),
-    "logmend_quarantine_oldest_timestamp_seconds": MetricKind("gauge", _DIR, "When the oldest was kept, since 1970."),
-    "logmend_verified_bytes_total": MetricKind("counter", ("kind",), "Bytes read and judged: tail, scrub, recovery."),
-    "logmend_listener_up": MetricKind("gauge", _LISTEN, "1 while Kafka clients are served there."),
-    "logmend_listener_connections": MetricKind("gauge", _LISTEN, "Connections of Kafka clients."),
-    "logmend_listener_connections_total": MetricKind("counter", _LISTEN, "Connections that were taken."),
+    "logmend_quarantine_items": MetricKind("gauge", _DIR, "Items in quarantine."),
+    "logmend_quarantine_bytes": MetricKind("gauge", _DIR, "Bytes in quarantine."),
+    "logmend_quarantine_oldest_timestamp_seconds": MetricKind(
+        "gauge", _DIR, "Time of the oldest item in quarantine, seconds since 1970."
+    ),
+    "logmend_verified_bytes_total": MetricKind("counter", ("kind",), "Bytes verified: tail, scrub, recovery."),
+    "logmend_listener_up": MetricKind("gauge", _LISTEN, "1 while Kafka clients are served at this address."),
+    "logmend_listener_connections": MetricKind("gauge", _LISTEN, "Open connections of Kafka clients."),
+    "logmend_listener_connections_total": MetricKind("counter", _LISTEN, "Connections that were accepted."),
     "logmend_listener_ended_total": MetricKind(
-        "counter", ("listen", "kind"), "Connections that were ended by us, by kind of reason."
+        "counter", ("listen", "kind"), "Connections that the service ended, by kind of reason."
     ),
     "logmend_listener_received_bytes_total": MetricKind("counter", _LISTEN, "Bytes that clients sent."),
-    "logmend_listener_sent_bytes_total": MetricKind("counter", _LISTEN, "Bytes that were sent to clients."),
-    "logmend_listener_waiting_bytes": MetricKind("gauge", _LISTEN, "Bytes of appends that are not answered yet."),
+    "logmend_listener_sent_bytes_total": MetricKind("counter", _LISTEN, "Bytes sent to clients."),
+    "logmend_listener_waiting_bytes": MetricKind("gauge", _LISTEN, "Bytes of appends that wait for their answer."),
     "logmend_listener_requests_total": MetricKind("counter", ("listen", "request"), "Requests, by Kafka's names."),
     "logmend_listener_request_seconds": MetricKind(
-        "histogram", ("listen", "request"), "How long requests took until their answer; a Fetch may wait for more."
+        "histogram", ("listen", "request"), "Time from a request to its answer; a Fetch may wait for data."
     ),
     "logmend_group_lag_records": MetricKind(
-        "gauge", ("group", "topic"), "Records that a consumer group has not committed; of the largest thousand."
+        "gauge", ("group", "topic"), "Records that a consumer group has not committed; the thousand largest lags."
     ),
-    "logmend_events_total": MetricKind("counter", ("event",), "Events told, by name: docs/reference/events.md."),
+    "logmend_events_total": MetricKind("counter", ("event",), "Events by name: docs/reference/events.md."),
     "logmend_partition_verified_timestamp_seconds": MetricKind(
         "gauge",
         ("dir", "topic", "partition"),
-        "When the segment of it that waits longest was read, since 1970.",
+        "Verification of the segment that waits longest in the partition, seconds since 1970.",
         "partition_labels",
     ),
     "logmend_partition_findings": MetricKind(
-        "gauge", ("dir", "topic", "partition"), "Open findings of it.", "partition_labels"
+        "gauge", ("dir", "topic", "partition"), "Open findings of the partition.", "partition_labels"
     ),
     "kafka_log_logmanager_remaininglogstorecover": MetricKind(
-        "gauge", _DIR, "Kafka's own name for partitions to recover; there while a recovery runs.", "kafka_names"
+        "gauge", _DIR, "Kafka's own name for partitions to recover; present while a recovery runs.", "kafka_names"
     ),
     "kafka_log_logmanager_remainingsegmentstorecover": MetricKind(
-        "gauge", ("dir", "threadnum"), "Kafka's own name for segments to recover; likewise.", "kafka_names"
+        "gauge",
+        ("dir", "threadnum"),
+        "Kafka's own name for segments to recover; present while a recovery runs.",
+        "kafka_names",
     ),
 }
 _WORK: Final = {
@@ -123,7 +134,7 @@ _WORK: Final = {
 def exposition(
     status: ServiceStatus, events: Iterable[str], *, partition_labels: bool = False, kafka_names: bool = False
 ) -> bytes:
-    """Return all metrics as text in Prometheus' format; `events` are the names of all events, told or not."""
+    """Return all metrics as text in Prometheus' format; `events` are the names of all events."""
     wanted = {"": True, "partition_labels": partition_labels, "kafka_names": kafka_names}
     families = [
         _family(name, METRICS[name], samples)
@@ -139,7 +150,7 @@ def exposition(
 
 
 class _Made(Collector):
-    """Families that were made already."""
+    """Families that are already complete."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
@@ -215,7 +226,7 @@ def _partitions(each: LogDirStatus) -> Iterator[Sample]:
 
 def _findings(each: LogDirStatus) -> Iterator[Sample]:
     found = Counter((finding.severity, finding.kind) for finding in each.findings)
-    for severity in ("damage", "blocking", "repairable"):  # there from the start, so that a rise from none shows
+    for severity in ("damage", "blocking", "repairable"):  # present from the start, so that a rise from none shows
         if not any(key[0] == severity for key in found):
             yield (str(each.path), severity, "any"), 0
     for (severity, kind), number in sorted(found.items()):

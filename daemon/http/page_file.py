@@ -1,4 +1,4 @@
-"""The page for people: one document that needs nothing from anywhere, and the policy that keeps it so."""
+"""The page: one document without external resources, and the policy that forbids them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Page(NamedTuple):
 
 
 def load_page() -> Page:
-    """Return the page, put together from its parts; what a browser may run is what is in them, and nothing else."""
+    """Return the page with its style and script inside; a browser may run these and nothing else."""
     folder = files("daemon.http") / "page"
     html, css, script = ((folder / name).read_text("utf-8") for name in ("page.html", "page.css", "page.js"))
     body = html.replace("/*css*/", css).replace("/*js*/", script)

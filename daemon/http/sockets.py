@@ -1,7 +1,7 @@
-"""Where the service can be asked: a Unix socket that is its owner's alone, or a port of this machine.
+"""The addresses of the HTTP server: a Unix socket that only its owner may use, or a port of this machine.
 
-A socket file outlives the process that made it. Whose it is, is settled by a lock on a file beside it, which ends with
-its holder: with the lock, a socket file in the way is stale and is replaced in one step; without, another service runs.
+A socket file outlives its process. A lock on a file beside it shows its owner, and ends with its holder: a service that
+gets the lock replaces a stale socket file in one step; a service that does not get it has a running rival.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Final
 from storage.base.errors import ConfigInvalid, ExitStatus, LogmendError, printable
 
 _LONGEST_PATH: Final = 107
-"""Bytes of a Unix socket's path that the kernel takes."""
+"""Bytes of a Unix socket's path that the kernel accepts."""
 _BACKLOG: Final = 64
 
 
 class ListenRefused(LogmendError):
-    """The place cannot be listened on: another one does, something else is in the way, or the system refuses."""
+    """The address is taken by another process or another file, or the system refuses it."""
 
     status = ExitStatus.ENVIRONMENT
 
@@ -38,7 +38,7 @@ class ListenRefused(LogmendError):
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """A place to listen on: `path` of a Unix socket, or host and port."""
+    """An address: `path` of a Unix socket, or host and port."""
 
     path: PurePath | None = None
     host: str = ""
@@ -53,7 +53,7 @@ class Listen:
 def parse_listen(text: str, *, allow_remote: bool = False) -> Listen:
     """Return what `unix:/run/logmend/logmend.sock`, `/run/…` or `127.0.0.1:9644` names; `ConfigInvalid` if nothing.
 
-    A host that other machines can reach is refused unless `allow_remote`: what is served is not for everybody.
+    A host that other machines can reach is refused unless `allow_remote`: not everybody may read what is served.
     """
     path = text.removeprefix("unix:")
     if path != text or text.startswith("/"):
@@ -67,12 +67,14 @@ def parse_listen(text: str, *, allow_remote: bool = False) -> Listen:
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ConfigInvalid(f"listen = {printable(text)}: neither unix:/path, nor host:port, nor [address]:port")
     if not allow_remote and not is_loopback(host):
-        raise ConfigInvalid(f"listen = {printable(text)}: others can reach this host; set allow_remote if they shall")
+        raise ConfigInvalid(
+            f"listen = {printable(text)}: other machines can reach this host; set allow_remote to allow that"
+        )
     return Listen(host=host, port=int(port))
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a host is this machine for itself alone."""
+    """Tell whether only this machine can reach a host."""
     if host == "localhost":
         return True
     try:
@@ -82,7 +84,7 @@ def is_loopback(host: str) -> bool:
 
 
 class BoundSocket:
-    """A socket that listens; `close` gives the place free again."""
+    """A listening socket; `close` releases the address."""
 
     def __init__(self, listen: Listen) -> None:
         self.listen = listen
@@ -99,11 +101,11 @@ class BoundSocket:
 
     @property
     def port(self) -> int:
-        """The port, also where 0 was asked for; 0 of a Unix socket."""
+        """The port that the system chose for port 0, else the configured one; 0 of a Unix socket."""
         return 0 if self.listen.path is not None else int(self.socket.getsockname()[1])
 
     def close(self) -> None:
-        """Remove the socket's file, if it is still ours, and let go of the lock."""
+        """Remove the socket's file, if it is still ours, and release the lock."""
         path = self.listen.path
         with contextlib.suppress(OSError):
             if path is not None and self._made == _identity(path):
@@ -127,8 +129,8 @@ class BoundSocket:
         self._take_lock(path)
         self._refuse_what_is_no_stale_socket(path)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Made under another name, closed to others, then moved: at no time can others connect, and what is stale is
-        # replaced in one step. Nobody can connect to a socket that does not listen yet.
+        # Created under another name with mode 0600, then renamed: other users can never connect, and a stale file is
+        # replaced in one step.
         new = path.with_name(f".{path.name}.new")
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -156,13 +158,13 @@ class BoundSocket:
         except FileNotFoundError:
             return
         if not stat.S_ISSOCK(mode):
-            raise ListenRefused(str(self.listen), "what is there is no socket")
+            raise ListenRefused(str(self.listen), "this file is not a socket")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
             asked.settimeout(1)
             try:
                 asked.connect(str(path))
             except OSError:
-                return  # nobody listens: a leftover of a process that was killed
+                return  # no process listens: the file of a process that was killed
         raise ListenRefused(str(self.listen), "another process listens there")
 
     def _unlock(self) -> None:

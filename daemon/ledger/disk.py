@@ -1,12 +1,11 @@
 """Reads logs from the device itself, past the page cache, and leaves that cache as it was.
 
-A verification that reads what the kernel still holds in memory says nothing about the disk, and one that fills the page
-cache pushes out what a broker's consumers are about to read. So files are opened with O_DIRECT: the device is asked,
-nothing enters the cache, and what is in it stays. Where a file system refuses that, pages are read through the cache:
-those that were not resident before (RWF_NOWAIT tells) are dropped again right after (POSIX_FADV_DONTNEED), those that
-were resident belong to somebody and stay. Then nobody can say that it was the device that answered, and
-`DeviceFile.from_device` is False from there on; so it is where a device answers at once, which looks the same. Nothing
-here can change a file, and nothing opens a `.lock`.
+A verification that reads from memory says nothing about the disk, and one that fills the page cache evicts what a
+broker's consumers are about to read. So files are opened with O_DIRECT: the device answers, and the cache stays as it
+is. Where a file system refuses that, pages are read through the cache. Those that were not resident before
+(RWF_NOWAIT shows it) are dropped right after (POSIX_FADV_DONTNEED); those that were resident stay. From then on it is
+uncertain whether the device answered, and `DeviceFile.from_device` is False; a device that answers at once looks the
+same. Nothing here can change a file, and nothing opens a `.lock`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from storage.base.names import FileRole
 from storage.disk.fs import OsFs, ReadFile, ReadFs, read_all, read_fault
 
 BLOCK: Final = 4096
-"""Alignment that every common device and file system takes for O_DIRECT."""
+"""Alignment that every common device and file system accepts for O_DIRECT."""
 CHUNK: Final = 1 << 20
 _SAFE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECT: Final = os.O_DIRECT
@@ -45,7 +44,7 @@ class LogStat(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """What a partition directory holds: its logs by base offset, and what was set aside there by us."""
+    """What a partition directory holds: its logs by base offset, and the items that we quarantined there."""
 
     logs: dict[int, LogStat]
     kept_items: int
@@ -54,10 +53,10 @@ class Listed(NamedTuple):
 
 
 class DeviceFile:
-    """An open log, read from the device where that can be had. One thread at a time."""
+    """An open log, read from the device where that is possible. One thread at a time."""
 
     def __init__(self, path: PurePath, on_read: Callable[[int], None], *, past_cache: bool = False) -> None:
-        """Open it; raises `ReadFault`, `FileVanished`. `past_cache`: drop what the cache holds of it, if it must."""
+        """Open it; raises `ReadFault`, `FileVanished`. `past_cache`: drop its cached pages if O_DIRECT is refused."""
         self._path, self._on_read, self._past_cache = path, on_read, past_cache
         self._descriptor, self._direct, size = _open(path)
         self.from_device = True
@@ -82,7 +81,7 @@ class DeviceFile:
         return done
 
     def _fetch(self, position: int) -> None:
-        """Fill the chunk with what lies around `position`; empty at the end of the file."""
+        """Fill the chunk with the bytes around `position`; empty at the end of the file."""
         self._at, self._have = position // BLOCK * BLOCK, 0
         try:
             while self._have < len(self._chunk):
@@ -109,7 +108,7 @@ class DeviceFile:
         self._descriptor, self._direct = os.open(self._path, _SAFE), False
 
     def _read_cached(self, position: int, target: memoryview) -> int:
-        # Without reading ahead: what that brings in would look like somebody's the next time, and stay.
+        # Without reading ahead: the pages that it loads would be resident the next time, and stay.
         os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         if self._past_cache:
             os.posix_fadvise(self._descriptor, position, len(target), os.POSIX_FADV_DONTNEED)
@@ -162,7 +161,7 @@ def _open(path: PurePath) -> tuple[int, bool, int]:
 class Disk:
     """A `ReadFs` whose files are read from the device; listings and stats come from `fs`.
 
-    `on_read` is told of the bytes that were read. One `Disk` a thread.
+    `on_read` receives the number of bytes read. One `Disk` a thread.
     """
 
     def __init__(self, fs: ReadFs | None = None, on_read: Callable[[int], None] = lambda _: None) -> None:
@@ -175,15 +174,15 @@ class Disk:
         return DeviceFile(path, self._on_read)
 
     def open_again(self, path: PurePath) -> DeviceFile:
-        """Open a file for a second look, dropping first what the page cache holds of it where that is in the way."""
+        """Open a file for a second look, past the page cache in any case."""
         return DeviceFile(path, self._on_read, past_cache=True)
 
     def read_small(self, path: PurePath, limit: int) -> bytes:
-        """Return the content of a small file by the ordinary way; raises `ReadFault`, `FileVanished`."""
+        """Return the content of a small file through the page cache; raises `ReadFault`, `FileVanished`."""
         return read_all(self._inner, path, limit)
 
     def is_from_device(self, file: ReadFile) -> bool:
-        """Tell whether what was read from `file` is known to have come from the device."""
+        """Tell whether all bytes read from `file` certainly came from the device."""
         return getattr(file, "from_device", False)
 
     def bases(self, directory: PurePath) -> list[int]:
@@ -197,8 +196,8 @@ class Disk:
     def floor_position(self, path: PurePath, relative: int) -> int:
         """Return the position of the last entry at or below a relative offset in an `.index`, 0 without one.
 
-        A few entries are read, by the ordinary way; a preallocated rest counts for nothing. Nothing is checked: what
-        it leads to has to be. Raises nothing: without an index the beginning is a place as good.
+        Reads a few entries through the page cache and ignores a preallocated rest. The position is not checked: the
+        caller checks the batches there. Raises nothing: without an index, reading begins at 0.
         """
         try:
             descriptor = os.open(path, _SAFE)
@@ -221,7 +220,7 @@ class Disk:
             os.close(descriptor)
 
     def listed(self, directory: PurePath) -> Listed:
-        """List a partition directory; only its logs and what is ours are asked for their stats."""
+        """List a partition directory; only its logs and our own items get a stat."""
         logs: dict[int, LogStat] = {}
         items = size = 0
         oldest: int | None = None
@@ -243,7 +242,7 @@ class Disk:
         return Listed(dict(sorted(logs.items())), items, size, oldest)
 
     def mark_of(self, directory: str) -> tuple[int, int]:
-        """Return inode and modification time of a directory, cheaply: it is asked ten thousand times a minute."""
+        """Return inode and modification time of a directory, cheaply: ten thousand calls a minute are common."""
         try:
             found = os.lstat(directory)
         except OSError as error:
@@ -251,7 +250,7 @@ class Disk:
         return found.st_ino, found.st_mtime_ns
 
     def directories(self, log_dir: PurePath) -> list[str]:
-        """Return the names of what lies in a log directory and is no plain file, links left out."""
+        """Return the names of the directories in a log directory, without links."""
         try:
             with os.scandir(log_dir) as listing:
                 return [entry.name for entry in listing if entry.is_dir(follow_symlinks=False)]
@@ -265,7 +264,7 @@ def _is_log(name: str) -> bool:
 
 
 def read_pressure() -> float | None:
-    """Return the percent of the last ten seconds in which something waited for a disk; None if that is not told."""
+    """Return the percent of the last ten seconds in which work waited for a disk; None where it is unknown."""
     try:
         descriptor = os.open(_PRESSURE, os.O_RDONLY | os.O_CLOEXEC)
         try:

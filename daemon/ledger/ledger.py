@@ -1,7 +1,7 @@
-"""Remembers when each segment was last verified, with which verdict, and what is wrong: SQLite in the state directory.
+"""The ledger: when each segment was last verified, its verdict, and the open findings; SQLite in the state directory.
 
-A person may query it (`sqlite3 ledger.sqlite3 'select * from findings'`); what stands in it is a memory, never a proof,
-and losing it costs one cycle of verification. `Page` has the rows of one log directory.
+An operator may query it (`sqlite3 ledger.sqlite3 'select * from findings'`). Its content is a memory, never a proof;
+losing it costs one cycle of verification. `Page` has the rows of one log directory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILE_NAME: Final = "ledger.sqlite3"
 SCHEMA_VERSION: Final = 2
 MOST_TRUNCATIONS: Final = 10_000
 MOST_FINDINGS: Final = 1000
-"""Findings kept of one log directory; whoever has more has one problem, not a thousand."""
+"""Findings kept of one log directory; more of them have one cause."""
 _RETRY_SECONDS: Final = 300.0
 _CORRUPT: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_ERROR)
 _SCHEMA: Final = """
@@ -66,16 +66,16 @@ _WORST: Final = {severity.value: rank for rank, severity in enumerate(reversed(S
 
 
 def as_text(path: PurePath) -> str:
-    """Return a path as the ledger holds it: what is no UTF-8 is escaped."""
+    """Return a path as the ledger holds it: bytes that are not UTF-8 are escaped."""
     return str(path).encode("utf-8", "backslashreplace").decode()
 
 
 class Ledger:
     """The memory of all workers of one service; any thread may call. Closed by `close`.
 
-    Raises `LogDirInUse` where another service has the state directory. Nothing else keeps it from opening: a corrupt
-    file is set aside and a new one begun, and where nothing can be written it goes on in memory, as `trouble` says.
-    `generation` rises whenever ids that were handed out before may mean nothing any more.
+    Raises `LogDirInUse` where another service has the state directory. It opens in every other case: a corrupt file is
+    renamed and a new one created; where the disk refuses writes, the ledger works in memory, as `trouble` says.
+    `generation` rises whenever earlier ids of partitions may be invalid.
     """
 
     def __init__(self, state_dir: PurePath, clock: Clock, events: Events, version: str) -> None:
@@ -83,7 +83,7 @@ class Ledger:
         self.path = state_dir / FILE_NAME
         self.generation = 0
         self.trouble = ""
-        """Why nothing is written down at present; empty while all is well."""
+        """Why nothing is written to disk at present; empty while the disk accepts writes."""
         self._turn = threading.RLock()
         self._dirty = False
         self._retry_at = 0.0
@@ -93,10 +93,10 @@ class Ledger:
         self._load_findings()
 
     def _first_id(self) -> int:
-        """Return a number above all that were ever handed out, so that an old one never means something new."""
+        """Return an id above all earlier ones, so that an old id never names a new partition."""
         return self._clock.now_ms() + (self.generation << 42)
 
-    # ---- opening, and what can go wrong with it
+    # ---- opening, and its faults
 
     def _open(self) -> sqlite3.Connection:
         with contextlib.suppress(EnvironmentFault):
@@ -113,17 +113,10 @@ class Ledger:
         except sqlite3.Error as error:
             if not _is_corrupt(error):
                 return self._in_memory(None, str(error))
-            reason = str(error)
-        try:
-            self._set_aside()
-            db = _connect(str(self.path), self._first_id())
-        except (EnvironmentFault, sqlite3.Error) as error:
-            return self._in_memory(None, str(error))
-        self._events.tell("ledger_rebuilt", path=self.path, reason=reason)
-        return db
+            return self._replace_file(str(error))
 
     def _set_aside(self) -> None:
-        """Keep the unusable file, in place of an earlier one, so that they do not pile up."""
+        """Rename the unusable file, over an earlier one, so that they do not pile up."""
         with contextlib.suppress(FileVanished):
             OsFs().rename(self.path, self.path.with_name(FILE_NAME + ".unusable"))
         for suffix in ("-wal", "-shm"):
@@ -131,7 +124,7 @@ class Ledger:
                 OsFs().remove(self.path.with_name(FILE_NAME + suffix))
 
     def _in_memory(self, before: sqlite3.Connection | None, reason: str) -> sqlite3.Connection:
-        """Return a ledger in memory with what can still be read of the one on disk."""
+        """Return a ledger in memory with the rows that can still be read from disk."""
         self.trouble = f"the ledger cannot be written, so a restart forgets what is verified now: {printable(reason)}"
         self._retry_at = self._clock.monotonic() + _RETRY_SECONDS
         self._events.tell("ledger_not_written", path=self.path, reason=reason)
@@ -149,18 +142,19 @@ class Ledger:
     def _fell(self, error: sqlite3.Error) -> None:
         """Go on after an error of SQLite: with a new file where the old one is corrupt, else in memory."""
         if self.trouble:
-            raise error  # in memory nothing can fail but what we asked
+            raise error  # in memory only a wrong query can fail
         self.generation += 1
         self._dirty = False
         if _is_corrupt(error):
             with contextlib.suppress(sqlite3.Error):
                 self._db.close()
-            self._db = self._open_file_anew(str(error))
+            self._db = self._replace_file(str(error))
         else:
             self._db = self._in_memory(self._db, str(error))
         self._save_findings()
 
-    def _open_file_anew(self, reason: str) -> sqlite3.Connection:
+    def _replace_file(self, reason: str) -> sqlite3.Connection:
+        """Return a new ledger where the old file is unusable."""
         try:
             self._set_aside()
             db = _connect(str(self.path), self._first_id())
@@ -170,7 +164,7 @@ class Ledger:
         return db
 
     def _back_to_disk(self) -> None:
-        """Write the ledger in memory down again, if that can be done by now."""
+        """Write the ledger in memory to the disk, if the disk accepts it."""
         self._retry_at = self._clock.monotonic() + _RETRY_SECONDS
         new = self.path.with_name(FILE_NAME + ".new")
         try:
@@ -203,7 +197,7 @@ class Ledger:
         return self._do(lambda db: db.execute(sql, values).fetchall())
 
     def write(self, sql: str, *values: object) -> int:
-        """Change something, to be durable after the next `commit`; return the id of a row that was inserted."""
+        """Make a change, durable after the next `commit`; return the id of a row that was inserted."""
 
         def change(db: sqlite3.Connection) -> int:
             self._begin(db)
@@ -227,7 +221,7 @@ class Ledger:
         self._dirty = True
 
     def commit(self) -> None:
-        """Make what was written durable; where it goes to memory alone, try now and then whether the disk takes it."""
+        """Make the changes durable; a ledger in memory tries now and then to return to the disk."""
         with self._turn:
             if self._dirty:
                 self._do(lambda db: db.commit())
@@ -236,7 +230,7 @@ class Ledger:
                 self._back_to_disk()
 
     def close(self) -> None:
-        """Write what is left and let go of the state directory."""
+        """Commit, and release the state directory."""
         with self._turn:
             self.commit()
             if self.trouble:
@@ -258,13 +252,13 @@ class Ledger:
         self.write_all(_PUT, [_row(finding) for each in self._findings.values() for finding in each.values()])
 
     def findings(self, log_dir: PurePath) -> tuple[OpenFinding, ...]:
-        """Return what is wrong in a log directory and not dealt with, the worst first."""
+        """Return the open findings of a log directory, the worst first."""
         with self._turn:
             found = list(self._findings.get(as_text(log_dir), {}).values())
         return tuple(sorted(found, key=_rank))
 
     def put_finding(self, finding: OpenFinding) -> bool:
-        """Note a finding, or that it was seen again; return whether it is new. Of too many, new ones are left out."""
+        """Note a finding, or that it was seen again; return whether it is new. Above a limit, new ones are dropped."""
         with self._turn:
             known = self._findings.setdefault(as_text(finding.log_dir), {})
             is_new = finding.id not in known
@@ -275,7 +269,7 @@ class Ledger:
             return is_new
 
     def drop_findings(self, log_dir: PurePath, ids: Iterable[str]) -> list[OpenFinding]:
-        """Take findings out that are no more; return them."""
+        """Remove closed findings; return them."""
         key = as_text(log_dir)
         with self._turn:
             known = self._findings.get(key, {})
@@ -315,7 +309,7 @@ def _connect(path: str, first_id: int) -> sqlite3.Connection:
 
 def _create(db: sqlite3.Connection, first_id: int) -> sqlite3.Connection:
     db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-    # Ids of a ledger that begins anew never meet those that somebody still holds of the old one.
+    # Partition ids of a new ledger never equal those that a worker still holds of the old one.
     db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('partitions', ?)", (first_id,))
     return db
 

@@ -1,4 +1,4 @@
-"""What the ledger holds of one log directory: its partitions, their segments, and how far each is verified."""
+"""The rows of the ledger on one log directory: its partitions, their segments, and how far each is verified."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CELL: Final = (
     "SUM(s.verdict = 'damaged'), SUM(s.verdict = 'unreadable'), SUM(s.suspect > 1)"
 )
 ASKED, SUSPECT = 1, 2
-"""Values of `suspect`: somebody wants it read now; it looked bad."""
+"""Values of `suspect`: an operator requested it; it looked bad."""
 
 
 class PartitionRow(NamedTuple):
@@ -40,7 +40,7 @@ class PartitionRow(NamedTuple):
 
 
 class SegmentRow(NamedTuple):
-    """A segment, and what is known of it."""
+    """A segment and its last verification."""
 
     partition_id: int
     directory: str
@@ -107,13 +107,13 @@ class Page:
     # ---- the directory
 
     def set_paused(self, *, paused: bool) -> None:
-        """Note that a person wants the scrubber to rest, or to go on."""
+        """Note that an operator paused the scrubber, or resumed it."""
         self.is_paused = paused
         self.ledger.write("UPDATE log_dirs SET paused = ? WHERE id = ?", int(paused), self.id)
         self.ledger.commit()
 
     def set_device(self, device: int) -> None:
-        """Note on which device it lies."""
+        """Note the device of the log directory."""
         self.device = device
         self.ledger.write("UPDATE log_dirs SET device = ? WHERE id = ?", device, self.id)
 
@@ -134,7 +134,7 @@ class Page:
         return [PartitionRow._make((*r[:2], TopicPartition(r[2], r[3]), *r[4:7], bool(r[7]), *r[8:])) for r in rows]
 
     def add_partition(self, directory: str, name: TopicPartition, inode: int) -> PartitionRow:
-        """Take in a partition; its topic id comes with the first listing."""
+        """Add a partition; its topic id comes with the first listing."""
         number = self.ledger.write(
             "INSERT INTO partitions (log_dir, directory, topic, partition, inode, topic_id) VALUES (?, ?, ?, ?, ?, '')",
             self.id, directory, *name, inode,
@@ -159,7 +159,7 @@ class Page:
         )  # fmt: skip
 
     def note_truncation(self, name: TopicPartition, first: int, last: int, now_ms: int) -> None:
-        """Write down that a broker cut verified data, offsets inclusive; of too many notes the oldest go."""
+        """Record that a broker truncated verified data, offsets inclusive; above the limit the oldest record goes."""
         self.ledger.write(
             "INSERT INTO truncations (log_dir, topic, partition, first_offset, last_offset, noticed_ms) "
             "VALUES (?, ?, ?, ?, ?, ?)",
@@ -190,9 +190,9 @@ class Page:
     def store_listing(
         self, row: PartitionRow, listed: Listed, mtime_ns: int | None, now_ms: int, due_ms: Callable[[], int]
     ) -> list[int]:
-        """Bring the segments of a partition in line with its directory; return the bases that are gone.
+        """Update the segments of a partition from its directory; return the bases that are gone.
 
-        `due_ms` says when a segment that is new here is to be verified first.
+        `due_ms` returns when a new segment is due for its first verification.
         """
         rows = self.ledger.read(
             "SELECT base, inode, size, mtime_ns, is_active FROM segments WHERE partition = ?", row.id
@@ -230,7 +230,7 @@ class Page:
     # ---- segments
 
     def next_due(self) -> SegmentRow | None:
-        """Return the segment that is to be read next: what looked bad, what was asked for, what waits longest."""
+        """Return the segment to be read next: a bad one, else a requested one, else the one that is due first."""
         rows = self.ledger.read(
             f"SELECT {_SEGMENT} {_FROM} WHERE s.log_dir = ? ORDER BY s.suspect DESC, s.due_ms LIMIT 1",
             self.id,
@@ -247,12 +247,12 @@ class Page:
         return SegmentRow(*rows[0]) if rows else None
 
     def next_base(self, partition_id: int, base: int) -> int | None:
-        """Return the base offset of the segment behind `base`, None if it is the last."""
+        """Return the base offset of the segment after `base`, None if it is the last."""
         rows = self.ledger.read("SELECT MIN(base) FROM segments WHERE partition = ? AND base > ?", partition_id, base)
         return rows[0][0] if rows else None
 
     def neighbours(self, partition_id: int, base: int) -> list[int]:
-        """Return the bases of the segments before and behind one."""
+        """Return the bases of the segments before and after one."""
         rows = self.ledger.read(
             "SELECT MAX(base) FROM segments WHERE partition = ?1 AND base < ?2 "
             "UNION SELECT MIN(base) FROM segments WHERE partition = ?1 AND base > ?2",
@@ -278,21 +278,21 @@ class Page:
         )  # fmt: skip
 
     def postpone(self, row: SegmentRow, due_ms: int) -> None:
-        """Put a segment that cannot be verified now back in line, its suspicion with it."""
+        """Put off a segment that cannot be verified now, and drop its suspicion."""
         self.ledger.write(
             "UPDATE segments SET due_ms = ?, suspect = 0 WHERE partition = ? AND base = ?",
             due_ms, row.partition_id, row.base,
         )  # fmt: skip
 
     def set_suspect(self, partition_id: int, bases: Collection[int], level: int = SUSPECT) -> None:
-        """Put segments first in line."""
+        """Have segments read next."""
         self.ledger.write_all(
             "UPDATE segments SET suspect = MAX(suspect, ?) WHERE partition = ? AND base = ?",
             [(level, partition_id, base) for base in bases],
         )
 
     def ask_for_all(self, topic: str | None) -> int:
-        """Put every segment, or those of one topic, in front; return how many."""
+        """Have every segment, or those of one topic, read next; return how many."""
         where = (
             "" if topic is None else " AND partition IN (SELECT id FROM partitions WHERE log_dir = ?2 AND topic = ?3)"
         )
@@ -306,13 +306,13 @@ class Page:
         return int(rows[0][0])
 
     def not_after(self, due_ms: int) -> None:
-        """Bring due times back that lie further ahead than a cycle: the clock was set back."""
+        """Move due times to `due_ms` that are later: the clock was set back."""
         self.ledger.write("UPDATE segments SET due_ms = ? WHERE log_dir = ? AND due_ms > ?", due_ms, self.id, due_ms)
 
     # ---- sums
 
     def demand(self, now_ms: int, bucket_ms: int) -> list[tuple[int, int]]:
-        """Return (ms from now, bytes) of what is due by then and not in an entry before, in rising order."""
+        """Return (ms from now, bytes due by then and not before), in rising order."""
         rows = self.ledger.read(
             "SELECT MAX(due_ms - ?1, 0) / ?2, SUM(size) FROM segments WHERE log_dir = ?3 GROUP BY 1 ORDER BY 1",
             now_ms, bucket_ms, self.id,
@@ -320,7 +320,7 @@ class Page:
         return [(bucket * bucket_ms, size) for bucket, size in rows]
 
     def totals(self, since_ms: int) -> Totals:
-        """Sum up; `bytes_due` are those not verified since `since_ms`."""
+        """Return the sums over all segments; `bytes_due` are those not verified since `since_ms`."""
         ((segments, size, due, never, oldest),) = self.ledger.read(
             "SELECT COUNT(*), COALESCE(SUM(size), 0), "
             "COALESCE(SUM(CASE WHEN verified_ms IS NULL OR verified_ms < ? THEN size END), 0), "
@@ -330,7 +330,7 @@ class Page:
         return Totals(segments, size, due, never, oldest)
 
     def left_since(self, since_ms: int) -> int:
-        """Return how many segments that were known then were not verified since."""
+        """Return how many segments that were known at `since_ms` were not verified since."""
         rows = self.ledger.read(
             "SELECT COUNT(*) FROM segments WHERE log_dir = ?1 AND first_seen_ms <= ?2 "
             "AND (verified_ms IS NULL OR verified_ms < ?2)",
@@ -339,7 +339,7 @@ class Page:
         return int(rows[0][0])
 
     def cells(self, partition_ids: Collection[int] | None = None) -> list[CellRow]:
-        """Sum up by partition: all of them, or some."""
+        """Return the sums by partition, of all or of some."""
         if partition_ids is None:
             rows = self.ledger.read(f"SELECT {_CELL} FROM segments s WHERE log_dir = ? GROUP BY 1", self.id)  # noqa: S608
         else:

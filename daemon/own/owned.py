@@ -21,8 +21,8 @@ from daemon.own.places import Places
 from daemon.own.progress import Interrupted, RecoveryWatch
 from daemon.own.recovery_events import tell_recovery
 from daemon.own.scrubbers import MakeScrubber, OwnScrubbers
-from daemon.scrub.verify_options import GuardOptions
 from daemon.status.model import Clock, DirState, Events, LogDirStatus, Worker
+from daemon.verify.options import GuardOptions
 from engine.logdir.log_dir import LogDir
 from engine.manager.manager import LogManager
 from engine.settings.options import ManagerOptions

@@ -1,4 +1,4 @@
-"""Follows the recovery of log directories: how far, how fast, how long still; and ends it when it is told to."""
+"""Follows the recovery of log directories: bytes done, rate, time left; and cuts it short on request."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from recovery.report.meter import Clock, Meter
 
 
 class Interrupted(BaseException):
-    """Raised in the threads of a recovery that was told to stop; a crash at that place would have done the same."""
+    """Raised in the threads of a recovery that is cut short; a crash at that place would do the same."""
 
 
 class RecoveryWatch:
     """A `Reporter` for one log directory after another. Any thread may call.
 
-    `began` is called with each directory as its recovery begins, from whichever thread that is.
+    `began` is called with each directory as its recovery begins, from the thread that begins it.
     """
 
     def __init__(self, clock: Clock, began: Callable[[PurePath], None]) -> None:
@@ -28,10 +28,10 @@ class RecoveryWatch:
         self._current = Meter(clock)
         self._is_stopped = False
         self.calls = 0
-        """Rises whenever something moved."""
+        """Rises with every progress."""
 
     def stop(self) -> None:
-        """Make the work give up at its next call."""
+        """Make the recovery end at its next call."""
         self._is_stopped = True
 
     def begin(self, what: str, total_bytes: int, partitions: int) -> None:
@@ -43,7 +43,7 @@ class RecoveryWatch:
                 is_new = True
                 self._current = self._meters[path] = Meter(self._clock)
                 self._current.start(what, total_bytes, partitions)
-            else:  # a second look at what was made of it
+            else:  # a second look at the recovered directory
                 self._current.expect(total_bytes)
             self._current.expect_lists(partitions)
         if is_new:
@@ -84,7 +84,7 @@ class RecoveryWatch:
         self.calls += 1
 
     def progress(self, path: PurePath, *, finished_ms: int | None = None, result: str = "") -> RecoveryProgress | None:
-        """Return how far the recovery of a log directory is, None if there was nothing to recover."""
+        """Return the progress of the recovery of a log directory, None if it had none."""
         with self._turn:
             meter = self._meters.get(path)
             if meter is None:
@@ -104,7 +104,7 @@ class RecoveryWatch:
             )
 
     def seconds(self, path: PurePath) -> float:
-        """Return how long ago the recovery of a log directory began; 0 if it did not."""
+        """Return the seconds since the recovery of a log directory began; 0 if it had none."""
         meter = self._meters.get(path)
         return 0.0 if meter is None else self._clock() - meter.began
 

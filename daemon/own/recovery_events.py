@@ -1,4 +1,4 @@
-"""Tells what a recovery did, from the plan that was carried out."""
+"""The events of a recovery, from the plan that was carried out."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from storage.base.names import parse_directory_name
 
 
 def tell_recovery(events: Events, log_dir: LogDir, watch: RecoveryWatch, now_ms: int) -> RecoveryProgress | None:
-    """Tell of the recovery of a log directory and return how it went; nothing, and None, if there was none.
+    """Tell the events of the recovery of a log directory and return its result; None if there was none.
 
-    The plan is let go of: with many findings it is large.
+    The log directory drops the plan: with many findings it is large.
     """
     plan, log_dir.recovered = log_dir.recovered, None
     failed = log_dir.offline is not None

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import PurePath
 
 from daemon.own.engine import Engine
-from daemon.scrub.context import FlushedUpTo
 from daemon.scrub.orders import COMMANDS
 from daemon.scrub.scrub import Scrubber
-from daemon.scrub.verify_options import ScrubOptions
 from daemon.status.model import Clock
+from daemon.verify.context import FlushedUpTo
+from daemon.verify.options import ScrubOptions
 from storage.base.errors import LogmendError
 from storage.base.units import TopicPartition
 

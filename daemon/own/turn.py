@@ -1,4 +1,4 @@
-"""Turn: what one thread has at a time, and may pass on in the middle of long work."""
+"""Turn: a lock that one thread has at a time, and may pass on in the middle of long work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 class Turn:
-    """A lock that its owner can pass on for a while. From any thread; whoever has it may take it once more."""
+    """A reentrant lock that its owner can pass on for a while. From any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -21,7 +21,7 @@ class Turn:
         return self._waiting
 
     def take_if_free(self) -> bool:
-        """Have the turn from now on if nobody has it, without waiting; tell whether. `give_back` ends it."""
+        """Take the turn if no thread has it, without waiting; return whether it was taken. `give_back` ends it."""
         return self._lock.acquire(blocking=False)
 
     def give_back(self) -> None:
@@ -45,9 +45,9 @@ class Turn:
 
     @contextlib.contextmanager
     def passed_on(self) -> Iterator[None]:
-        """Not have the turn within the context, nor after it until everyone has had it who waited at its beginning.
+        """Release the turn within the context, and take it again once every thread that waited has had it.
 
-        For whoever has taken it, once. A plain lock would come back to who lets go of it before any other wakes up.
+        The caller has taken it exactly once. A plain lock would return to the thread that releases it.
         """
         with self._changed:
             target = self._served + self._waiting

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Final
 
 from daemon.ledger.page import CellRow, Page, PartitionRow, Totals
-from daemon.scrub.context import ScrubContext
 from daemon.scrub.generation import Generation
 from daemon.scrub.pace import Hold
 from daemon.status.model import (
@@ -20,6 +19,7 @@ from daemon.status.model import (
     ScrubState,
     ScrubStatus,
 )
+from daemon.verify.context import ScrubContext
 from recovery.plan.findings import Severity
 
 _TOTALS_SECONDS: Final = 60.0

@@ -12,7 +12,7 @@ from typing import Final
 
 from checkpoint.markers import decode_partition_metadata
 from daemon.ledger.page import Page, PartitionRow
-from daemon.scrub.context import ScrubContext
+from daemon.verify.context import ScrubContext
 from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
 from storage.base.names import FileRole, is_legal_topic, parse_directory_name
 from storage.base.units import TopicPartition

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from daemon.ledger.page import Page
 from daemon.scrub.census import Census
-from daemon.scrub.context import ScrubContext
-from daemon.scrub.follow_up import FollowUp
 from daemon.scrub.pace import Pace
 from daemon.scrub.reading import SegmentReadings
-from daemon.scrub.stored_plans import StoredPlans
+from daemon.verify.context import ScrubContext
+from daemon.verify.follow_up import FollowUp
+from daemon.verify.stored_plans import StoredPlans
 from storage.base.errors import ReadFault
 
 

@@ -6,8 +6,8 @@ from collections import deque
 from typing import Final
 
 from daemon.ledger.page import Page
-from daemon.scrub.context import ScrubContext
-from daemon.scrub.verify_options import ScrubOptions
+from daemon.verify.context import ScrubContext
+from daemon.verify.options import ScrubOptions
 
 COMMANDS: Final = ("scrub-now", "scrub-pause", "scrub-resume")
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from daemon.scrub.context import ScrubContext
 from daemon.status.model import Clock, ScrubState
+from daemon.verify.context import ScrubContext
 
 LONGEST_REST: Final = 5.0
 """Seconds until the scrubber looks for orders again, whatever it waits for."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from daemon.ledger.page import Page
-from daemon.scrub.context import ScrubContext
 from daemon.scrub.pace import Need, Pace
+from daemon.verify.context import ScrubContext
 
 _NEED_SECONDS: Final = 600.0
 _JUMP_MS: Final = 60_000

@@ -14,8 +14,9 @@ from checkpoint.offsets import CLEANER_OFFSETS, LIMIT, decode_offsets
 from daemon.ledger.disk import LogStat
 from daemon.ledger.page import Page, PartitionRow, SegmentRow
 from daemon.scrub.census import Census
-from daemon.scrub.context import ScrubContext
-from daemon.scrub.diagnosis import (
+from daemon.scrub.pace import Pace
+from daemon.verify.context import ScrubContext
+from daemon.verify.diagnosis import (
     ON_DISK,
     UNCONFIRMED,
     Diagnosis,
@@ -23,9 +24,8 @@ from daemon.scrub.diagnosis import (
     diagnose_flushed,
     digest_again,
 )
-from daemon.scrub.follow_up import FollowUp
-from daemon.scrub.pace import Pace
-from daemon.scrub.segment_scan import ClosedScan, FlushedScan, Seen, are_same, segment_files
+from daemon.verify.follow_up import FollowUp
+from daemon.verify.segment_scan import ClosedScan, FlushedScan, Seen, are_same, segment_files
 from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
 from storage.disk.fs import FileStat
 from storage.reading.log_reader import LogReader
@@ -36,7 +36,7 @@ _UNFLUSHED_MS: Final = 600_000
 _UNFLUSHED_SHARE_MS: Final = 50
 """Of each second of the cycle, until a closed segment that is not flushed is asked for again: a twentieth of it."""
 _LOOKS: Final = 6
-"""How often files that move at every look are read again before they are left for later."""
+"""Second looks at files that change at every look, before they are put off."""
 
 
 @dataclass(slots=True)
@@ -69,16 +69,16 @@ class SegmentReadings:
 
     @property
     def is_reading(self) -> bool:
-        """A segment has been begun and is not over."""
+        """A segment is being read."""
         return self._now is not None
 
     @property
     def suspects(self) -> set[int]:
-        """Ids of the partitions in which something is to be read again."""
+        """Ids of the partitions with a segment that waits for its second look."""
         return {suspicion.row.partition_id for suspicion in self._suspicions}
 
     def begin(self, partition: PartitionRow, row: SegmentRow) -> None:
-        """Open a segment; where there is nothing to read of it now, it is put back in line."""
+        """Open a segment; put it off where none of it can be read now."""
         now_ms = self._context.clock.now_ms()
         next_base, point = self._page.next_base(row.partition_id, row.base), self._context.flushed(partition.name)
         try:
@@ -160,7 +160,7 @@ class SegmentReadings:
         self._census.note_change(row.partition_id)
 
     def _vanished(self, row: SegmentRow) -> None:
-        """Put it back in line: if it is really gone, the listing that is asked for takes it out."""
+        """Put a segment off and have its directory listed, which removes it if it is gone."""
         self._page.postpone(row, self._context.clock.now_ms() + _SOON_MS)
         self._census.ask(row.directory, listing=True)
 
@@ -185,7 +185,7 @@ class SegmentReadings:
         return True
 
     def _is_cleaned(self, partition: PartitionRow) -> bool:
-        """Tell whether a broker's cleaner has it in its checkpoint; one that cannot be read says nothing: so it may."""
+        """Tell whether the checkpoint of a broker's cleaner names the partition, or cannot be read."""
         try:
             data = self._context.disk.read_small(self._context.log_dir / CLEANER_OFFSETS, LIMIT)
             return partition.name in decode_offsets(data)
@@ -205,7 +205,7 @@ class SegmentReadings:
         self._census.note_change(row.partition_id)
 
     def look_again(self) -> bool:
-        """Take the second look at one segment whose time has come; return whether there was one."""
+        """Take the second look at one segment, if it is time; return whether it was."""
         now = self._context.clock.monotonic()
         due = next((suspicion for suspicion in self._suspicions if suspicion.at <= now), None)
         if due is None:

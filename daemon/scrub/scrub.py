@@ -14,16 +14,16 @@ from typing import Final
 from daemon.ledger.disk import Disk, draw_fraction, read_pressure
 from daemon.ledger.ledger import Ledger
 from daemon.scrub.board import Board
-from daemon.scrub.context import FlushedUpTo, ScrubContext
-from daemon.scrub.device_health import DeviceHealth
 from daemon.scrub.generation import Generation
-from daemon.scrub.open_findings import OpenFindings
 from daemon.scrub.orders import Orders
 from daemon.scrub.pace import LONGEST_REST, Hold, Pace
 from daemon.scrub.promise import Promise
 from daemon.scrub.segment_queue import SegmentQueue
-from daemon.scrub.verify_options import ScrubOptions
 from daemon.status.model import Clock, Events, ScrubState
+from daemon.verify.context import FlushedUpTo, ScrubContext
+from daemon.verify.device_health import DeviceHealth
+from daemon.verify.open_findings import OpenFindings
+from daemon.verify.options import ScrubOptions
 from storage.base.errors import ReadFault
 
 _COMMIT_SECONDS: Final = 2.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from daemon.scrub.board import Throughput
-from daemon.scrub.context import ScrubContext
 from daemon.scrub.generation import Generation
 from daemon.scrub.orders import Orders
 from daemon.scrub.pace import LONGEST_REST, Hold, Pace
 from daemon.scrub.promise import Promise
 from daemon.status.model import ScrubState
+from daemon.verify.context import ScrubContext
 
 _MANY_EMPTY: Final = 1000
 

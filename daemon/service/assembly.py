@@ -1,4 +1,4 @@
-"""Puts a service together from its configuration: a worker for each guarded directory, one for all that are ours."""
+"""Assembles a service from its configuration: a worker for each guarded directory, one for all own directories."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from daemon.guard.guard import GuardWorker
 from daemon.guard.watch import Watcher
 from daemon.ledger.ledger import Ledger
 from daemon.own.owned import Listener, OwnSetup, OwnWorker
-from daemon.scrub.context import FlushedUpTo
-from daemon.scrub.device_health import DeviceHealth
 from daemon.scrub.scrub import Scrubber
-from daemon.scrub.verify_options import GuardOptions
 from daemon.service.config import UNIX, ServiceConfig, changes, put_in_force
 from daemon.service.moving_fs import MovingFs
 from daemon.service.service import Part, Reloaded, Service, Setup
@@ -25,6 +22,9 @@ from daemon.service.systemd import Systemd
 from daemon.status.document import to_document
 from daemon.status.file import StatusFile
 from daemon.status.model import Clock, Mode, ServiceStatus, Worker
+from daemon.verify.context import FlushedUpTo
+from daemon.verify.device_health import DeviceHealth
+from daemon.verify.options import GuardOptions
 from engine.settings.options import ManagerOptions
 from storage.base.errors import ConfigInvalid, LogmendError
 from storage.disk.fs import OsFs
@@ -40,7 +40,7 @@ class Adjustable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a service needs besides its configuration; `read_config` is called again for each reload."""
+    """What a service needs besides its configuration; each reload calls `read_config` again."""
 
     version: str
     kernel: str
@@ -51,17 +51,17 @@ class Surroundings:
     systemd: Systemd
     state_dir: PurePath
     run_dir: PurePath
-    """For the socket that `listen = ["unix"]` stands for."""
+    """Directory of the socket of `listen = ["unix"]`."""
     manager_options: ManagerOptions
     read_config: Callable[[], ServiceConfig]
     config_path: str = ""
     listeners: Sequence[Listener] = ()
-    """What serves Kafka clients from the directories that are ours."""
+    """Serve Kafka clients from own log directories."""
     parts: list[Part] = field(default_factory=list)
 
 
 def assemble(config: ServiceConfig, around: Surroundings) -> Service:
-    """Return the service, ready to run. Raises `ConfigInvalid` for what can only be seen to be wrong now."""
+    """Return the service, ready to run. Raises `ConfigInvalid` for faults that show only now."""
     guarded = [each.path for each in config.log_dirs if each.mode is Mode.GUARD]
     owned = [each.path for each in config.log_dirs if each.mode is Mode.OWN]
     live = _Live(config, around)
@@ -108,7 +108,7 @@ def _encoded(found: ServiceStatus) -> bytes:
 
 @dataclass(slots=True)
 class _Live:
-    """The configuration in force, and how a new one is put in its place."""
+    """The configuration in force, and how a new one replaces it."""
 
     config: ServiceConfig
     around: Surroundings
@@ -133,7 +133,7 @@ class _Live:
         return Reloaded(tuple(live), tuple(waiting))
 
     def _reopen(self) -> None:
-        """Let what is offline and ours be tried once more: that is what people reload for after they mounted a disk."""
+        """Open own directories again that are offline: operators reload after they mount a disk."""
         for worker in self.workers:
             if isinstance(worker, OwnWorker) and worker.has_hope():
                 worker.command("reopen")
@@ -156,7 +156,7 @@ class WatchPart:
 
 
 class HttpPart:
-    """The HTTP server, as a part of the service; without it the service goes on, and says so."""
+    """The HTTP server, as a part of the service; without it the service goes on, and tells an event."""
 
     def __init__(self, place: str, config: ServiceConfig, around: Surroundings, service: Service) -> None:
         self._events, self._place = around.events, place

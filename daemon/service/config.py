@@ -1,7 +1,7 @@
-"""The service's part of logmend.toml: what may stand there, what it means, and what holds where nothing stands.
+"""The service's part of logmend.toml: its keys, their meaning and their defaults.
 
 The same file serves all commands; the keys that the others know are those of `cli.settings.settings`.
-systemd/logmend.toml is the file with every key and its default, and a test holds it against this.
+systemd/logmend.toml has every key with its default; a test compares the two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from daemon.events.events import FORMATS, LEVELS
 from daemon.http.sockets import is_loopback, parse_listen
-from daemon.scrub.verify_options import GuardOptions, ScrubOptions
 from daemon.service.config_values import (
     Reader,
     address,
@@ -33,11 +32,12 @@ from daemon.service.config_values import (
     yes_or_no,
 )
 from daemon.status.model import Mode
+from daemon.verify.options import GuardOptions, ScrubOptions
 from recovery.plan.findings import Severity
 from storage.base.errors import ConfigInvalid, printable
 
 UNIX: Final = "unix"
-"""The socket where everybody looks for it."""
+"""The socket at its usual place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class DirConfig:
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """Where status, metrics and the page are served; nowhere if empty."""
+    """Addresses of status, metrics and the page; none if empty."""
 
     listen: tuple[str, ...] = (UNIX,)
     """`UNIX` stands for a socket in the run-time or state directory."""
@@ -62,16 +62,16 @@ class HttpConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """How events are written."""
+    """Format and level of the log of events."""
 
     format: str = "auto"
-    """`auto`: the journal where it listens, else for people."""
+    """`auto`: the journal where it listens, else `console`."""
     level: str = "info"
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyConfig:
-    """What is run for a finding; nothing if empty."""
+    """Command for a finding; none if empty."""
 
     command: tuple[str, ...] = ()
     severity: str = "damage"
@@ -80,11 +80,11 @@ class NotifyConfig:
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:
-    """Where Kafka clients are served from our own directories, and how; nowhere if `listen` is empty."""
+    """Address and limits of the listener for Kafka clients; none if `listen` is empty."""
 
     listen: str = ""
     advertise: str = ""
-    """Where clients are told to connect; empty: where they did."""
+    """Address that clients are told to connect to; empty: the one that they used."""
     flush: str = "sync"
     flush_interval_seconds: float = 1.0
     flush_bytes: int = 64 << 20
@@ -102,7 +102,7 @@ class ListenerConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """All of it. `state_dir` is empty where whoever starts the service is to choose."""
+    """The whole configuration. With an empty `state_dir` the command that starts the service chooses."""
 
     log_dirs: tuple[DirConfig, ...] = ()
     state_dir: str = ""
@@ -115,18 +115,18 @@ class ServiceConfig:
 
 
 class Setting(NamedTuple):
-    """One key of a table: the field that it sets, how it is read, and what it means."""
+    """One key of a table: the field that it sets, its reader and its meaning."""
 
     key: str
     field: str
     read: Reader
     meaning: str
     is_live: bool = True
-    """Takes effect with a reload; the others with the next start."""
+    """Takes effect with a reload; the others need a restart."""
 
 
 FIXED: Final = False
-"""What a reload does not change."""
+"""A reload does not change it."""
 
 
 TABLES: Final[dict[str, tuple[Setting, ...]]] = {
@@ -135,60 +135,92 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
             "verify_within",
             "verify_within_seconds",
             span("1s", "1d"),
-            "how soon after the broker's checkpoint newly flushed data has been read",
+            "longest time from the broker's checkpoint until the flushed data is verified",
         ),
         Setting("rate", "max_bytes_per_second", size("64KiB", "1TiB"), "most bytes a second for newly flushed data"),
-        Setting("poll", "poll_seconds", span("1s", "1h"), "how often is looked for changes that nobody told of"),
-        Setting("broker", "broker_seconds", span("1s", "1h"), "how often is looked whether a broker is there"),
+        Setting("poll", "poll_seconds", span("1s", "1h"), "interval between looks for changes without an event"),
+        Setting("broker", "broker_seconds", span("1s", "1h"), "interval between checks whether a broker runs"),
         Setting(
             "catch_up",
             "catch_up_bytes",
             size("0B", "1024TiB"),
-            "of a partition that is new here, so much is read at once; the scrubber reads the rest",
+            "bytes of a new partition that are read at once; the scrubber reads the rest",
         ),
     ),
     "scrub": (
-        Setting("enabled", "enabled", yes_or_no, "whether what was flushed long ago is read again and again"),
-        Setting("cycle", "cycle_seconds", span("1min", "3650d"), "within which time every closed segment is read"),
-        Setting("rate", "max_bytes_per_second", size("64KiB", "1TiB"), "most bytes a second, however late it is"),
+        Setting("enabled", "enabled", yes_or_no, "whether old flushed data is read again periodically"),
+        Setting("cycle", "cycle_seconds", span("1min", "3650d"), "time within which every closed segment is read"),
+        Setting(
+            "rate", "max_bytes_per_second", size("64KiB", "1TiB"), "most bytes a second, however late the scrubber is"
+        ),
         Setting("hours", "hours", hours, "parts of the day, local time, in which it may read; none: always"),
         Setting(
             "pressure_slow",
             "pressure_low",
             percent,
-            "percent of time in which work waits for the disks, from which on it slows down",
+            "percent of time in which work waits for the disks, above which it slows down",
         ),
-        Setting("pressure_stop", "pressure_high", percent, "percent at which it waits until the disks have room"),
-        Setting("sick_errors", "sick_errors", whole(1, 1_000_000), "so many bad files on one device"),
-        Setting("sick_within", "sick_seconds", span("1s", "30d"), "in this time end the scrub of that device"),
-        Setting("census", "census_seconds", span("1s", "1d"), "how often each partition is asked whether it changed"),
-        Setting("confirm", "confirm_seconds", span("0s", "1h"), "how long a suspicion rests until it is read again"),
+        Setting("pressure_stop", "pressure_high", percent, "percent at which it waits until the pressure falls"),
+        Setting("sick_errors", "sick_errors", whole(1, 1_000_000), "number of bad files on one device"),
+        Setting(
+            "sick_within", "sick_seconds", span("1s", "30d"), "time within which they end the scrub of that device"
+        ),
+        Setting(
+            "census", "census_seconds", span("1s", "1d"), "interval between two checks of each partition for changes"
+        ),
+        Setting("confirm", "confirm_seconds", span("0s", "1h"), "time until a bad segment is read again"),
     ),
     "http": (
-        Setting("listen", "listen", listen, "where status, metrics and the page are served; none: nowhere", FIXED),
-        Setting("allow_remote", "allow_remote", yes_or_no, "whether other machines may be let in", FIXED),
-        Setting("hosts", "hosts", names, "further names under which a port may be asked", FIXED),
+        Setting("listen", "listen", listen, "addresses of status, metrics and the page; an empty list: none", FIXED),
+        Setting(
+            "allow_remote", "allow_remote", yes_or_no, "whether an address that other machines reach is allowed", FIXED
+        ),
+        Setting("hosts", "hosts", names, "further names that a Host header may give", FIXED),
         Setting("partition_labels", "partition_labels", yes_or_no, "metrics that name each partition", FIXED),
         Setting("kafka_names", "kafka_names", yes_or_no, "metrics of a recovery under Kafka's own names, too", FIXED),
     ),
     "listener": (
-        Setting("listen", "listen", address, "where Kafka clients are served from our own directories", FIXED),
-        Setting("advertise", "advertise", address, "where clients are told to connect", FIXED),
         Setting(
-            "flush", "flush", choice("none", "interval", "sync"), "what an acknowledged record went through", FIXED
+            "listen", "listen", address, "address on which Kafka clients are served from own log directories", FIXED
         ),
-        Setting("flush_interval", "flush_interval_seconds", span("1ms", "1h"), "how late an interval may flush", FIXED),
-        Setting("flush_bytes", "flush_bytes", size("4KiB", "1TiB"), "so much is flushed before its time", FIXED),
-        Setting("dirty_limit", "dirty_bytes", size("4KiB", "1TiB"), "with so much unflushed, appends wait", FIXED),
+        Setting("advertise", "advertise", address, "address that clients are told to connect to", FIXED),
+        Setting(
+            "flush",
+            "flush",
+            choice("none", "interval", "sync"),
+            "what a record has been through when it is acknowledged",
+            FIXED,
+        ),
+        Setting(
+            "flush_interval",
+            "flush_interval_seconds",
+            span("1ms", "1h"),
+            "longest time until a flush, with `interval`",
+            FIXED,
+        ),
+        Setting(
+            "flush_bytes",
+            "flush_bytes",
+            size("4KiB", "1TiB"),
+            "unflushed bytes that are flushed before the interval",
+            FIXED,
+        ),
+        Setting("dirty_limit", "dirty_bytes", size("4KiB", "1TiB"), "unflushed bytes at which appends wait", FIXED),
         Setting("tls_certificate", "tls_certificate", file, "the chain of certificates, in PEM", FIXED),
         Setting("tls_key", "tls_key", file, "its private key, in PEM; left out: it is in the same file", FIXED),
         Setting("users", "users", file, "who may connect, with their passwords", FIXED),
         Setting("insecure", "insecure", yes_or_no, "whether others may connect without TLS and users", FIXED),
         Setting("max_connections", "connections", whole(1, 1_000_000), "connections at a time", FIXED),
         Setting("max_request", "request_bytes", size("1KiB", "1GiB"), "bytes of the largest request", FIXED),
-        Setting("idle", "idle_seconds", span("1s", "1d"), "after which a silent connection is closed", FIXED),
-        Setting("auto_create", "auto_create", yes_or_no, "whether asking for a topic makes it", FIXED),
-        Setting("partitions", "partitions", whole(1, 10_000), "of a topic that is made without a number", FIXED),
+        Setting("idle", "idle_seconds", span("1s", "1d"), "time after which a silent connection is closed", FIXED),
+        Setting("auto_create", "auto_create", yes_or_no, "whether a request for a topic creates it", FIXED),
+        Setting(
+            "partitions",
+            "partitions",
+            whole(1, 10_000),
+            "partitions of a topic that is created without a number",
+            FIXED,
+        ),
     ),
     "log": (
         Setting("format", "format", choice("auto", *FORMATS), "how events are written", FIXED),
@@ -202,10 +234,10 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
             choice(*(each.value for each in Severity)),
             "least severity of a finding that it is run for",
         ),
-        Setting("timeout", "timeout_seconds", span("1s", "1h"), "after which the command is ended"),
+        Setting("timeout", "timeout_seconds", span("1s", "1h"), "time after which the command is ended"),
     ),
 }
-"""The tables that may stand once, each with its keys."""
+"""The tables that may appear once, each with its keys."""
 
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 (an address that clients cannot be told)
 TOP: Final = (Setting("state_dir", "state_dir", state_directory, "ledger, status.json and stored plans", FIXED),)
@@ -214,11 +246,11 @@ LOG_DIR: Final = (
     Setting("mode", "mode", choice(*(each.value for each in Mode)), "whose it is", FIXED),
 )
 KEYS: Final = ("state_dir", "log_dir", *TABLES)
-"""What the service knows at the top of the file."""
+"""The keys and tables of the service at the top of the file."""
 
 
 def parse_service(document: Mapping[str, object], path: str) -> ServiceConfig:
-    """Return the service's part of a parsed file; keys of `KEYS` alone are looked at.
+    """Return the service's part of a parsed file: the keys of `KEYS`.
 
     Raises `ConfigInvalid`, naming the file, the key, its value and what is allowed.
     """
@@ -244,22 +276,22 @@ def parse_service(document: Mapping[str, object], path: str) -> ServiceConfig:
 
 
 def _ensure_listener(found: ServiceConfig, where: str) -> None:
-    """Refuse a listener that nobody but this machine should reach, and everybody could."""
+    """Refuse a listener that other machines can reach without TLS and users."""
     listener = found.listener
     if not listener.listen:
         return
     if listener.tls_key and not listener.tls_certificate:
-        raise ConfigInvalid(f"{where}: listener.tls_key: there is no tls_certificate that it belongs to")
+        raise ConfigInvalid(f"{where}: listener.tls_key: it needs a tls_certificate")
     if listener.advertise and address_parts(listener.advertise)[1] == 0:
-        raise ConfigInvalid(f"{where}: listener.advertise: port 0 is nowhere")
+        raise ConfigInvalid(f"{where}: listener.advertise: clients cannot connect to port 0")
     host, _ = address_parts(listener.listen)
     if host in _EVERYWHERE and not listener.advertise:
-        raise ConfigInvalid(f"{where}: listener.advertise: is wanted, for nobody can connect to {host}")
+        raise ConfigInvalid(f"{where}: listener.advertise: is missing; clients cannot connect to {host}")
     is_safe = bool(listener.tls_certificate and listener.users)
     if not is_loopback(host) and not is_safe and not listener.insecure:
         raise ConfigInvalid(
             f"{where}: listener.listen: others can reach {printable(host)}: set tls_certificate and users, or insecure "
-            "if everybody who can may read, write and delete everything"
+            "if every client that can connect may read, write and delete everything"
         )
 
 
@@ -273,7 +305,7 @@ def _log_dirs(raw: object, where: str) -> tuple[DirConfig, ...]:
             raise ConfigInvalid(f"{where}: log_dir {number}: path is missing")
         entry = DirConfig(PurePath(given["path"]), Mode(given.get("mode", Mode.GUARD)))
         if any(entry.path == other.path for other in found):
-            raise ConfigInvalid(f"{where}: log_dir {number}: path: {printable(entry.path)} stands there twice")
+            raise ConfigInvalid(f"{where}: log_dir {number}: path: {printable(entry.path)} appears twice")
         found.append(entry)
     return tuple(found)
 
@@ -298,7 +330,7 @@ def _shown(raw: object) -> str:
 
 
 def changes(old: ServiceConfig, new: ServiceConfig) -> tuple[list[str], list[str]]:
-    """Return the keys whose values differ: those that a reload puts in force, and those that need a new start."""
+    """Return the keys whose values differ: live ones, and those that need a restart."""
     live: list[str] = []
     fixed = [name for name in ("log_dirs", "state_dir") if getattr(old, name) != getattr(new, name)]
     for name, settings in TABLES.items():
@@ -310,7 +342,7 @@ def changes(old: ServiceConfig, new: ServiceConfig) -> tuple[list[str], list[str
 
 
 def put_in_force(old: ServiceConfig, new: ServiceConfig) -> ServiceConfig:
-    """Return what holds after a reload: the new values of what can change, the old ones of what cannot."""
+    """Return the configuration after a reload: new values of live keys, old values of the others."""
     result = old
     for name, settings in TABLES.items():
         table = getattr(new, name)

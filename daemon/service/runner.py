@@ -1,4 +1,4 @@
-"""A worker and the thread that drives it: start, step after step, stop; and whether anything moves in it."""
+"""A worker and the thread that drives it: start, steps, stop; and whether its work moves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Beating(Protocol):
     """A worker whose work moves in ways that its status does not show."""
 
     def beat(self) -> Hashable:
-        """Return something that changes while the work moves; at once, from any thread."""
+        """Return a value that changes while the work moves; at once, from any thread."""
 
 
 @runtime_checkable
@@ -29,11 +29,11 @@ class Interruptible(Protocol):
     """A worker whose start or steps may take long, and that can be told to cut them short."""
 
     def interrupt(self) -> None:
-        """Give up what takes long, at a place where a crash would be harmless; returns at once, from any thread."""
+        """Cut long work short, at a place where a crash is harmless; returns at once, from any thread."""
 
 
 class Runner:
-    """See the module. `failure` says what ended the worker before its time, a fault of ours; None while all is well."""
+    """Drives one worker. `failure` is the fault of ours that ended it, None without one."""
 
     def __init__(self, worker: Worker, events: Events) -> None:
         self.worker, self._events = worker, events
@@ -46,22 +46,22 @@ class Runner:
         self._thread = threading.Thread(target=self._run, name=f"worker {names}", daemon=True)
 
     def start(self) -> None:
-        """Let the thread begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self, paths: frozenset[PurePath]) -> None:
-        """Tell the worker of changes, and call its next step at once."""
+        """Pass changes to the worker, and call its next step at once."""
         self.worker.wake(paths)
         self._nudge(is_stopping=False)
 
     def request_stop(self) -> None:
-        """Let the thread end after the step that it is in."""
+        """End the thread after its present step."""
         self._nudge(is_stopping=True)
         if isinstance(self.worker, Interruptible):
             self.worker.interrupt()
 
     def command(self, name: str, argument: str) -> str:
-        """Hand an order to the worker; its next step follows at once."""
+        """Pass an order to the worker; its next step follows at once."""
         answer = self.worker.command(name, argument)
         self._nudge(is_stopping=False)
         return answer
@@ -74,11 +74,11 @@ class Runner:
 
     @property
     def has_ended(self) -> bool:
-        """The thread is no more."""
+        """The thread has ended."""
         return self._thread.ident is not None and not self._thread.is_alive()
 
     def status(self) -> tuple[LogDirStatus, ...]:
-        """Return how the log directories are; with a worker that failed they are offline."""
+        """Return the status of the log directories; after a failure of the worker they are offline."""
         found = self.worker.status()
         if self.failure is None:
             return found
@@ -87,7 +87,7 @@ class Runner:
         )
 
     def has_moved(self) -> bool:
-        """Tell whether the work moved since this was last asked, or waits for nothing but its time. One thread asks."""
+        """Tell whether the work has moved since the last call, or waits for its next step. One thread calls."""
         shown = [
             (each.state, None if each.recovery is None else each.recovery.done_bytes,
              None if each.recovery is None else each.recovery.partitions_done,
@@ -115,7 +115,7 @@ class Runner:
                 self.worker.stop()
         except LogmendError as error:
             self._fail(error, str(error))
-        except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)
+        except Exception as error:  # noqa: BLE001 (a fault of ours in one worker must not stop the others)
             self._fail(error, f"{type(error).__name__}: {printable(error)}")
 
     def _wait(self, seconds: float) -> None:
@@ -131,5 +131,5 @@ class Runner:
         self.failure = f"a fault of logmend itself: {reason}"
         where = ", ".join(str(path) for path in self.worker.log_dirs)
         trace = "".join(traceback.format_exception(error))
-        with contextlib.suppress(Exception):  # there is nobody else to tell
+        with contextlib.suppress(Exception):  # there is no other place to report it
             self._events.tell("worker_failed", log_dir=where, error=reason, traceback=trace)

@@ -1,4 +1,4 @@
-"""Service: gives each worker a thread, hands changes to them, says how they are, and ends them in good order.
+"""Service: gives each worker a thread, passes changes to them, reports their status, and ends them cleanly.
 
 `run` belongs to the main thread and returns when the service has ended; `status`, `command`, `request_stop`,
 `request_reload` and `changed` may be called from any thread, the requests from a signal handler as well.
@@ -23,18 +23,18 @@ from storage.base.errors import ConfigInvalid, ExitStatus
 
 _EXTEND_EVERY: Final = 5.0
 _STILL_SECONDS: Final = 30.0
-"""So long may a worker stand still and yet count as moving, where nobody says what the watchdog allows."""
+"""Time that a worker may stand still and count as moving, where systemd sets no watchdog."""
 _SETTLED: Final = (DirState.SERVING, DirState.GUARDING, DirState.OFFLINE, DirState.ABSENT, DirState.STOPPED)
 
 
 class Part(Protocol):
-    """What runs beside the workers with threads of its own: the watcher, the HTTP server.
+    """Runs beside the workers with threads of its own: the watcher, the HTTP server.
 
-    It is handed what it needs when it is made; `start` and `stop` are called by the main thread.
+    The main thread calls `start` and `stop`.
     """
 
     def start(self) -> None:
-        """Begin; returns at once. What goes wrong is told as an event, and the service goes on without it."""
+        """Begin; returns at once. A fault is told as an event, and the service goes on without the part."""
 
     def beat(self) -> bool:
         """Tell whether its threads are alive; `True` where it has none. Called about once a second."""
@@ -45,7 +45,7 @@ class Part(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What came of reading the configuration again: keys in force now, and keys that need a new start."""
+    """The result of a reload: keys in force now, and keys that need a restart."""
 
     changed: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Reloaded:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a service is given besides its workers."""
+    """What a service needs besides its workers."""
 
     version: str
     kernel: str
@@ -62,22 +62,22 @@ class Setup:
     systemd: Systemd = field(default_factory=Systemd)
     status_file: StatusFile | None = None
     reload: Callable[[], Reloaded] = Reloaded
-    """Reads the configuration again and puts in force what can change; `ConfigInvalid` if it is wrong."""
+    """Reads the configuration again and puts the live keys in force; `ConfigInvalid` if it is wrong."""
     config_path: str = ""
     counters: Callable[[], dict[str, int]] = dict
     listeners: Callable[[], tuple[ListenerStatus, ...]] = tuple
     tick_seconds: float = 1.0
-    """How often the main thread looks around."""
+    """Interval between two looks of the main thread."""
 
 
 class Service:
-    """See the module."""
+    """Runs workers and parts until an order to stop comes."""
 
     def __init__(self, workers: Sequence[Worker], setup: Setup) -> None:
         self._setup, self._events, self._clock = setup, setup.events, setup.clock
         self._runners = [Runner(worker, setup.events) for worker in workers]
         self._parts: list[Part] = []
-        # Signal handlers put into it: no other queue allows that while the very thread is in the middle of a `get`.
+        # Signal handlers put orders in: no other queue allows that while the same thread is in a `get`.
         self._orders: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._started_ms = setup.clock.now_ms()
         self._stopping = self._was_ready = False
@@ -87,19 +87,19 @@ class Service:
         self._line = ""
 
     def add(self, part: Part) -> None:
-        """Take in a part; before `run`. Parts start before the workers and stop after them, the first one last."""
+        """Add a part, before `run`. Parts start before the workers and stop after them, in reverse order."""
         self._parts.append(part)
 
     def changed(self, paths: Iterable[PurePath]) -> None:
-        """Hear that these paths changed: each worker is woken with those that lie in its log directories."""
-        found = frozenset(paths)
+        """Wake each worker with the changed paths in its log directories."""
+        changed = frozenset(paths)
         for runner in self._runners:
-            mine = frozenset(p for p in found if any(p.is_relative_to(d) for d in runner.worker.log_dirs))
+            mine = frozenset(p for p in changed if any(p.is_relative_to(d) for d in runner.worker.log_dirs))
             if mine:
                 runner.wake(mine)
 
     def status(self) -> ServiceStatus:
-        """Return how the service is, at once."""
+        """Return the status of the service, at once."""
         log_dirs = tuple(each for runner in self._runners for each in runner.status())
         return ServiceStatus(
             self._setup.version, self._setup.kernel, os.getpid(), self._started_ms, self._clock.now_ms(),
@@ -109,7 +109,7 @@ class Service:
         )  # fmt: skip
 
     def command(self, name: str, argument: str = "", log_dir: PurePath | None = None) -> str:
-        """Give an order to the worker of a log directory, or to every one; `ValueError` if nobody takes it."""
+        """Give an order to the worker of a log directory, or to every one; `ValueError` if none accepts it."""
         asked = [r for r in self._runners if log_dir is None or log_dir in r.worker.log_dirs]
         if not asked:
             raise ValueError(f"no such log directory: {log_dir}")
@@ -124,11 +124,11 @@ class Service:
         return "\n".join(dict.fromkeys(answers))
 
     def request_stop(self, reason: str = "asked to stop") -> None:
-        """Ask for the end; returns at once."""
+        """Have the service stop; returns at once."""
         self._orders.put(("stop", reason))
 
     def request_reload(self) -> None:
-        """Ask for the configuration to be read again; returns at once."""
+        """Have the configuration read again; returns at once."""
         self._orders.put(("reload", ""))
 
     def run(self) -> ExitStatus:
@@ -148,7 +148,7 @@ class Service:
     # ---- while it runs, all of it by the main thread
 
     def _work(self) -> str:
-        """Tick until an order to stop comes, or nobody is left who works; return why."""
+        """Tick until an order to stop comes, or no worker is left; return why."""
         while True:
             if all(runner.has_ended for runner in self._runners):
                 return "no worker is left"
@@ -172,7 +172,7 @@ class Service:
             self._setup.status_file.write(found)
 
     def _tell_systemd(self, found: ServiceStatus) -> None:
-        """Say how it is; give a sign of life, or ask for time, only if everybody moves."""
+        """Send the status; a sign of life, or a request for time, only if every worker and part moves."""
         systemd = self._setup.systemd
         now = self._clock.monotonic()
         for number, runner in enumerate(self._runners):
@@ -180,7 +180,7 @@ class Service:
                 self._moved[number] = now
         if not [part for part in self._parts if not part.beat()]:
             self._parts_moved = now
-        if not systemd.is_there:
+        if not systemd.is_listening:
             return
         if (line := status_line(found)) != self._line:
             self._line = line
@@ -241,7 +241,7 @@ class Service:
 
 
 def exit_status(before: LogDirStatus, after: LogDirStatus, *, has_failed: bool) -> ExitStatus:
-    """Return what a log directory makes of the exit status, by how it was before the end and how it is then."""
+    """Return the exit status for a log directory, from its state before the end and after it."""
     told = [ExitStatus(each.exit_status) for each in (before, after)]
     if has_failed:
         told.append(ExitStatus.BUG)

@@ -1,4 +1,4 @@
-"""systemd's notifications: ready, status, signs of life. Silent wherever nobody has asked for them.
+"""Notifications to systemd: ready, status, signs of life. Silent without a manager that listens.
 
 Source: systemd 252, sd_notify(3), sd_watchdog_enabled(3): datagrams of `NAME=value` lines to a Unix socket.
 """
@@ -18,9 +18,9 @@ _SEND_SECONDS: Final = 1.0
 
 
 class Systemd:
-    """Whoever started us and wants to know how we are; without `address` nobody. Any thread may call; never raises.
+    """The service manager at `address`; without one, nothing is sent. Any thread may call; never raises.
 
-    `watchdog_seconds`: within which a sign of life is expected again and again, None if none is.
+    `watchdog_seconds`: longest time between two signs of life; None without a watchdog.
     """
 
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
@@ -29,45 +29,45 @@ class Systemd:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Systemd:
-        """Return what the environment says; a watchdog that was meant for another process is none."""
+        """Return the manager of the environment; a watchdog for another process is ignored."""
         address = environment.get("NOTIFY_SOCKET", "")
         usec, pid = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
         is_ours = pid in ("", str(os.getpid())) and usec.isascii() and usec.isdecimal() and int(usec) > 0
         return cls(address, int(usec) / 1e6 if address and is_ours else None)
 
     @property
-    def is_there(self) -> bool:
-        """Somebody listens."""
+    def is_listening(self) -> bool:
+        """A service manager listens."""
         return bool(self._address)
 
     def ready(self) -> None:
-        """Say that the start, or a reload, is done."""
+        """Report that the start, or a reload, is complete."""
         self._send("READY=1")
 
     def status(self, text: str) -> None:
-        """Say in one line what goes on; `systemctl status` shows it. `text` must be printable."""
+        """Send the line that `systemctl status` shows. `text` must be printable."""
         self._send("STATUS=" + text.replace("\n", " ")[:_LONGEST_STATUS])
 
     def alive(self) -> None:
-        """Give the sign of life that the watchdog waits for."""
+        """Send the sign of life that the watchdog expects."""
         self._send("WATCHDOG=1")
 
     def extend(self, seconds: float = _EXTENSION_SECONDS) -> None:
-        """Ask for so much time from now, however long the start or the stop has taken."""
+        """Request more time from now on, however long the start or the stop has taken."""
         self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
 
     def stopping(self) -> None:
-        """Say that the end has begun."""
+        """Report that the service is stopping."""
         self._send("STOPPING=1")
 
     def reloading(self) -> None:
-        """Say that the configuration is read again; `ready` ends it."""
+        """Report that the configuration is read again; `ready` ends it."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def _send(self, lines: str) -> None:
         if not self._address:
             return
-        # A manager that is busy is waited for a little: nothing would follow a lost `ready`.
+        # Wait a little for a busy manager: a lost `ready` is never repeated.
         with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.settimeout(_SEND_SECONDS)
             sender.sendto(lines.encode("utf-8", "backslashreplace"), self._address)

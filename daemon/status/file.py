@@ -1,4 +1,4 @@
-"""status.json in the state directory: how the service is, for when nobody answers."""
+"""status.json in the state directory: the last status, for when the service does not answer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from storage.disk.fs import Fs, temporary_name
 FILE_NAME: Final = "status.json"
 _EVERY_SECONDS: Final = 5.0
 _AT_LEAST_SECONDS: Final = 60.0
-"""Also without any change, so that its time tells a service that idles from one that is dead."""
+"""Written without a change as well, so that its time tells an idle service from a dead one."""
 
 
 class StatusFile:
-    """Written whole or not at all, but not synced: it is of no use after a power cut. The main thread's alone."""
+    """Written whole or not at all, but not synced: it is useless after a power cut. For the main thread."""
 
     def __init__(
         self, fs: Fs, state_dir: PurePath, encode: Callable[[ServiceStatus], bytes], clock: Clock, events: Events
@@ -31,7 +31,7 @@ class StatusFile:
         self._has_failed = False
 
     def write(self, found: ServiceStatus, *, is_last: bool = False) -> None:
-        """Write it if something has changed, but not too often; the last one always."""
+        """Write a status that has changed, but not too often; the last one always."""
         now = self._clock.monotonic()
         if not is_last:
             if now - self._tried < _EVERY_SECONDS:

@@ -1,7 +1,7 @@
-"""What the service is doing, as one immutable value: what status, metrics and the page show, and nothing else.
+"""The status of the service as one immutable value, which status, metrics and the page show.
 
-Workers make a `LogDirStatus` each, the service frames them as a `ServiceStatus`. Whoever shows one never reaches into
-the state of a worker, so that no request can hold up the work. Times are milliseconds since 1970, spans seconds.
+Each worker makes a `LogDirStatus`, the service a `ServiceStatus` of all of them. A reader never reaches into the state
+of a worker, so that no request can delay the work. Times are milliseconds since 1970, spans seconds.
 """
 
 from __future__ import annotations
@@ -15,53 +15,53 @@ from typing import Final, Protocol
 
 
 class Mode(StrEnum):
-    """Whose log directory it is."""
+    """The owner of a log directory."""
 
     GUARD = "guard"  # a broker's: only read
     OWN = "own"  # ours: recovered, then run by the engine
 
 
 class DirState(StrEnum):
-    """How far a log directory is."""
+    """The state of a log directory."""
 
     STARTING = "starting"
     RECOVERING = "recovering"
     SERVING = "serving"  # own: open, with the engine running
     GUARDING = "guarding"  # guard: followed and scrubbed
     OFFLINE = "offline"  # a fault of the disk or a refusal; the reason says which
-    ABSENT = "absent"  # not there, or not mounted; looked for again
+    ABSENT = "absent"  # missing, or not mounted; the worker looks for it again
     STOPPED = "stopped"
 
 
 class CellVerdict(StrEnum):
-    """What is known of a partition, the worst of its segments first."""
+    """What is known of a partition: the worst of its segments, in this order."""
 
     DAMAGED = "damaged"
-    HELD = "held"  # repair waits for a person or a replica
+    HELD = "held"  # the repair waits for an operator or a replica
     UNREADABLE = "unreadable"
     SUSPECT = "suspect"  # read badly once, to be read again
-    REPAIRABLE = "repairable"  # its records are sound; a file made of them is not, and can be made anew
+    REPAIRABLE = "repairable"  # its records are sound; a file derived from them is not, and can be rebuilt
     UNVERIFIED = "unverified"  # not read yet
     SOUND = "sound"
 
 
 class ScrubState(StrEnum):
-    """What the scrubber is at."""
+    """The state of the scrubber."""
 
     RUNNING = "running"
     WAITING = "waiting"  # ahead of its pace
-    PAUSED = "paused"  # by a person
+    PAUSED = "paused"  # by an operator
     OUTSIDE_HOURS = "outside_hours"
     YIELDING = "yielding"  # the disks are under pressure
-    SICK_DEVICE = "sick_device"  # too many errors on one device: stopped for its sake
+    SICK_DEVICE = "sick_device"  # too many bad files on one device
     OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryProgress:
-    """A recovery that runs, or the last one that ran. Bytes are those to be scanned and those that were.
+    """A recovery that runs, or the last one. Bytes are those of the logs it scans.
 
-    Until all partitions are listed, `total_bytes` and `segments_remaining` are what is known so far.
+    Until all partitions are listed, `total_bytes` and `segments_remaining` count only the listed ones.
     """
 
     total_bytes: int
@@ -79,20 +79,20 @@ class RecoveryProgress:
 
 @dataclass(frozen=True, slots=True)
 class VerificationLag:
-    """What was flushed and is not verified yet; of guarded directories alone.
+    """Flushed data that is not verified yet; of guarded directories only.
 
-    What we write ourselves is checked before it is written, and read back by the scrubber within its cycle.
+    Own log directories have none: the engine checks data before it writes, and the scrubber reads it in its cycle.
     """
 
     partitions: int
     bytes: int
     seconds: float
-    """Age of the oldest checkpoint change that was not dealt with; 0 where there is none."""
+    """Age of the oldest flush that is not verified; 0 without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubStatus:
-    """Where the scrubber is, against its promise."""
+    """The progress of the scrubber against its promise."""
 
     state: ScrubState
     reason: str
@@ -112,7 +112,7 @@ class ScrubStatus:
 
 @dataclass(frozen=True, slots=True)
 class OpenFinding:
-    """A finding that nobody has dealt with. Texts may hold any character that a name on disk can: escape them."""
+    """A finding that is not closed. Texts may hold any character that a name on disk can: escape them."""
 
     id: str
     """Short and stable: the same damage has the same id after a restart."""
@@ -134,7 +134,7 @@ class OpenFinding:
     first_seen_ms: int
     last_seen_ms: int
     command: str
-    """What a person runs to deal with it, once the broker is stopped."""
+    """The next command for the operator, once the broker is stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class PartitionCell:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineStatus:
-    """What was cut and set aside, and is still kept."""
+    """The items in quarantine."""
 
     items: int
     bytes: int
@@ -168,11 +168,11 @@ class LogDirStatus:
     mode: Mode
     state: DirState
     reason: str
-    """Why, in words; empty where the state says it all."""
+    """Why, in words; empty where the state needs none."""
     since_ms: int
-    """Since when it is in that state."""
+    """Start of that state."""
     broker_pid: int | None = None
-    """Who holds its `.lock`, if it is not us: 0 where the system does not say."""
+    """Process that holds its `.lock`, other than ours; 0 where the system does not name it."""
     recovery: RecoveryProgress | None = None
     lag: VerificationLag | None = None
     scrub: ScrubStatus | None = None
@@ -199,9 +199,9 @@ class RequestStatus:
     """As Kafka calls it: `Produce`, `Fetch`."""
     count: int
     seconds: float = 0.0
-    """From the beginning of each to its answer, all together."""
+    """Sum of the times from request to answer."""
     buckets: tuple[int, ...] = ()
-    """How many took up to each of `LATENCY_BOUNDS` and longer than the one before; the last one, longer than all."""
+    """Requests between two bounds of `LATENCY_BOUNDS`; the last entry, above all of them."""
 
 
 LATENCY_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -210,7 +210,7 @@ LATENCY_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a consumer group is behind in one topic: records up to the high watermarks that it has not committed."""
+    """The lag of a consumer group in one topic: records up to the high watermarks that it has not committed."""
 
     group: str
     topic: str
@@ -218,15 +218,15 @@ class GroupLag:
 
 
 PASSING: Final = ("starting", "stopping", "not started")
-"""Reasons of a listener that are none to worry."""
+"""Reasons of a listener that pass by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerStatus:
-    """What Kafka clients do on our directories."""
+    """A listener and its Kafka clients."""
 
     listen: str
-    """Where clients connect; with the port that was found where port 0 was asked for."""
+    """Address for clients, with the port that the system chose for port 0."""
     reason: str
     """Why it does not serve; empty while it does."""
     flush: str
@@ -253,7 +253,7 @@ class ServiceStatus:
     started_ms: int
     now_ms: int
     ready: bool
-    """Every log directory is served or guarded, offline ones left aside."""
+    """Every log directory is served, guarded, or known to be offline."""
     stopping: bool
     log_dirs: tuple[LogDirStatus, ...]
     counters: dict[str, int] = field(default_factory=dict)
@@ -279,27 +279,27 @@ class Worker(Protocol):
         """Do a bounded piece of work, a second at most; return after how many seconds to call again, 0 for at once."""
 
     def wake(self, paths: frozenset[PurePath]) -> None:
-        """Hear that these paths changed; returns at once."""
+        """Note that these paths changed; returns at once."""
 
     def command(self, name: str, argument: str = "") -> str:
-        """Take an order (`scrub-now`, `scrub-pause`, `scrub-resume`), answer in a sentence; `ValueError` if unknown."""
+        """Accept an order (`scrub-now`, …) and answer in a sentence; `ValueError` if unknown."""
 
     def status(self) -> tuple[LogDirStatus, ...]:
-        """Return what there is to show, at once."""
+        """Return the status of the log directories, at once."""
 
     def stop(self) -> None:
-        """End in good order: drain, flush, write what is due, let go of locks."""
+        """End cleanly: drain, flush, write checkpoints, release locks."""
 
 
 class Events(Protocol):
-    """Where a worker tells what happened. `daemon.events.events` has the names; fields are words of the house."""
+    """Receives events. `daemon.events.names` has their names and fields."""
 
     def tell(self, event: str, **fields: object) -> None:
-        """Log it, count it, and run what is to be run for it. From any thread; never raises, never waits."""
+        """Log and count the event, and run the command for it. From any thread; never raises, never waits."""
 
 
 class Clock(Protocol):
-    """Time, so that tests can make weeks of it."""
+    """Time; tests use one that they move themselves."""
 
     def now_ms(self) -> int:
         """Return the time of day, which may jump."""

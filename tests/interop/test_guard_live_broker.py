@@ -25,7 +25,7 @@ from daemon.events.names import EVENTS
 from daemon.guard.guard import GuardWorker
 from daemon.guard.watch import Watcher
 from daemon.ledger.ledger import Ledger
-from daemon.scrub.verify_options import GuardOptions, ScrubOptions
+from daemon.verify.options import GuardOptions, ScrubOptions
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep]
 

@@ -15,8 +15,8 @@ from daemon.guard.guard import GuardWorker
 from daemon.ledger.disk import Disk
 from daemon.ledger.ledger import Ledger
 from daemon.scrub.scrub import Scrubber
-from daemon.scrub.verify_options import GuardOptions, ScrubOptions
 from daemon.status.model import Clock
+from daemon.verify.options import GuardOptions, ScrubOptions
 from storage.kernel.fold import SegmentFold
 from storage.kernel.rows import BatchRows
 from storage.kernel.scan import scan_batches

@@ -12,8 +12,8 @@ from support.guarding import ORDERS as NAME
 from support.guarding import FakeClock, Guarded, Place, Told, batches, grow, offsets, ranges, tree
 
 from daemon.ledger.truncations import read_truncations
-from daemon.scrub.verify_options import ScrubOptions
 from daemon.status.model import CellVerdict, DirState, Mode
+from daemon.verify.options import ScrubOptions
 from storage.disk.fs import lock_log_dir
 
 # ---- newly flushed

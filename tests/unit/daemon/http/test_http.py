@@ -389,7 +389,7 @@ def test_a_socket_on_which_somebody_else_listens_is_left_alone(tmp_path: Path) -
 
 def test_what_is_no_socket_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "s.sock").write_text("somebody's")
-    with pytest.raises(ListenRefused, match="no socket"):
+    with pytest.raises(ListenRefused, match="not a socket"):
         HttpServer(unix(tmp_path), sound, lambda *_: "").start()
     assert (tmp_path / "s.sock").read_text() == "somebody's"
 

@@ -18,11 +18,11 @@ from support.service_parts import MovedClock, Told
 from daemon.ledger.ledger import Ledger
 from daemon.own.known_dirs import FILE_NAME
 from daemon.own.owned import Engine, NotServing, OwnSetup, OwnWorker
-from daemon.scrub.context import FlushedUpTo
 from daemon.scrub.scrub import Scrubber
-from daemon.scrub.verify_options import ScrubOptions
 from daemon.status.document import broker_state
 from daemon.status.model import DirState, ListenerStatus, LogDirStatus, RecoveryProgress, ServiceStatus
+from daemon.verify.context import FlushedUpTo
+from daemon.verify.options import ScrubOptions
 from engine.manager.manager import LogManager
 from storage.base.errors import ExitStatus
 from storage.base.units import TopicPartition

@@ -20,10 +20,10 @@ from support.guarding import DAY, FakeClock, Guarded, Place, batches, run, tree
 from daemon.events.names import EVENTS
 from daemon.guard.guard import GuardWorker
 from daemon.ledger.disk import Disk
-from daemon.scrub.device_health import DeviceHealth
 from daemon.scrub.scrub import Scrubber
-from daemon.scrub.verify_options import ScrubOptions
 from daemon.status.model import CellVerdict, ScrubState
+from daemon.verify.device_health import DeviceHealth
+from daemon.verify.options import ScrubOptions
 from storage.disk.fs import read_fault
 
 NAME = "orders-0"

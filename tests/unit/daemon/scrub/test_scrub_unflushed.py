@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.guarding import Guarded, Place
 
-from daemon.scrub.verify_options import ScrubOptions
+from daemon.verify.options import ScrubOptions
 
 NAME = "orders-0"
 

@@ -25,13 +25,13 @@ from daemon.events.events import EventLog
 from daemon.events.notify import Notifier
 from daemon.ledger.ledger import Ledger
 from daemon.own.owned import OwnWorker
-from daemon.scrub.verify_options import ScrubOptions
 from daemon.service.assembly import Surroundings, assemble
 from daemon.service.config import DirConfig, ServiceConfig
 from daemon.service.runner import Runner
 from daemon.service.service import Service
 from daemon.service.systemd import Systemd
 from daemon.status.model import LogDirStatus, Mode
+from daemon.verify.options import ScrubOptions
 from storage.base.errors import ExitStatus
 from storage.base.units import TopicPartition
 from storage.disk.fs import lock_log_dir

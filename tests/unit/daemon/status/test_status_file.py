@@ -102,7 +102,7 @@ def test_the_disk_counts_what_it_has_done(tmp_path: Path) -> None:
 
 
 def test_systemd_is_found_in_the_environment_and_its_watchdog_only_if_it_is_for_us(tmp_path: Path) -> None:
-    assert not Systemd.of({}).is_there
+    assert not Systemd.of({}).is_listening
     there = {"NOTIFY_SOCKET": str(tmp_path / "s"), "WATCHDOG_USEC": "3000000"}
     assert Systemd.of(there).watchdog_seconds == 3
     assert Systemd.of({**there, "WATCHDOG_PID": str(os.getpid())}).watchdog_seconds == 3
@@ -116,7 +116,7 @@ def test_nobody_there_to_hear_is_no_fault(address: str) -> None:
     systemd = Systemd(address)
     systemd.ready()
     systemd.status("a")
-    assert systemd.is_there
+    assert systemd.is_listening
 
 
 def test_a_status_is_one_line_of_bounded_length(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Reads a segment in pieces, so that whoever reads it can stop, wait and go on between two of them.
+"""Reads a segment in pieces, so that the reader can stop, wait and go on between two of them.
 
-What is sound is known here at once. Whatever is not goes to `daemon.scrub.diagnosis`, which reads it again: a broker
+What is sound is known here at once. Whatever is not goes to `daemon.verify.diagnosis`, which reads it again: a broker
 may be at work on the very file.
 """
 
@@ -51,7 +51,7 @@ def _stat(disk: Disk, path: PurePath) -> FileStat | None:
 
 
 def are_same(before: SegmentFiles, after: SegmentFiles) -> bool:
-    """Tell whether nobody has touched any of the files between the two looks, as far as stats can say."""
+    """Tell whether the files are unchanged between the two looks, by their stats."""
     return all(
         (a is None) == (b is None) and (a is None or b is None or a[:5] == b[:5])
         for a, b in (
@@ -143,7 +143,7 @@ class ClosedScan:
         return not any(map(tells, [*found, *check_txn_index(self._disk, self.files)]))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
@@ -209,5 +209,5 @@ class FlushedScan:
             seen.batches += 1
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()

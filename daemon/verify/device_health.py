@@ -1,4 +1,4 @@
-"""Tells when a device has shown so many bad files in a short time that reading on would only wear it out."""
+"""Counts bad files by device: with too many in a short time, reading on would only wear the device out."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class DeviceHealth:
         self._turn = threading.Lock()
 
     def adjust(self, errors: int, seconds: float) -> None:
-        """Count with other limits from now on."""
+        """Change the limits."""
         with self._turn:
             if errors != self._errors:
                 self._seen = {device: deque(seen, maxlen=errors) for device, seen in self._seen.items()}
             self._errors, self._seconds = errors, seconds
 
     def note(self, device: int, file: str) -> bool:
-        """Count a bad file; return whether that made the device sick just now."""
+        """Count a bad file; return whether it made the device sick."""
         now = self._clock.monotonic()
         with self._turn:
             seen = self._seen.setdefault(device, deque(maxlen=self._errors))
@@ -42,7 +42,7 @@ class DeviceHealth:
             return True
 
     def is_sick(self, device: int) -> bool:
-        """Tell whether a device is left alone."""
+        """Tell whether a device is sick."""
         with self._turn:
             return device in self._sick
 

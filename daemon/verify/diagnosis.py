@@ -1,4 +1,4 @@
-"""The second look at what seemed bad: read again, past the page cache, and say precisely what is wrong and where."""
+"""The second look at a bad segment: reads it again, past the page cache, and returns each fault with its place."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import PurePath
 from typing import Final
 
 from daemon.ledger.disk import DeviceFile, Disk
-from daemon.scrub.segment_scan import ClosedScan, Seen, are_same, check_txn_index, segment_files, tells
-from daemon.scrub.verify_options import ScrubOptions
+from daemon.verify.options import ScrubOptions
+from daemon.verify.segment_scan import ClosedScan, Seen, are_same, check_txn_index, segment_files, tells
 from recovery.plan.findings import Damage, Finding, Subject
 from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import ScanOptions
@@ -20,12 +20,12 @@ from storage.reading.log_reader import LogReader, LogScan
 
 ON_DISK, TRANSIENT, UNCONFIRMED = "on disk", "transient", "unconfirmed"
 _MOST: Final = 16
-"""Places of damage that are told of in one segment."""
+"""Places of damage that are reported in one segment."""
 
 
 @dataclass(slots=True)
 class Diagnosis:
-    """What the second look saw. With `moved` the files changed meanwhile: it says nothing, and has to be had again."""
+    """The result of a second look. With `moved` the files changed meanwhile: it is void and must be repeated."""
 
     findings: list[Finding] = field(default_factory=list)
     from_device: bool = True
@@ -34,14 +34,14 @@ class Diagnosis:
 
     @property
     def certainty(self) -> str:
-        """Whether it is the disk that holds what is bad."""
+        """Whether the bad bytes are certainly on the disk."""
         if not self.findings:
             return TRANSIENT
         return ON_DISK if self.from_device else UNCONFIRMED
 
 
 class _Again(Disk):
-    """Opens files for a second look, and knows whether all of it came from the device."""
+    """Opens files for a second look; `from_device` tells whether all bytes came from the device."""
 
     def __init__(self, disk: Disk) -> None:
         super().__init__()
@@ -62,13 +62,13 @@ class _Again(Disk):
 def diagnose_closed(disk: Disk, directory: PurePath, base: int, options: ScrubOptions, reader: LogReader) -> Diagnosis:
     """Read a closed segment and its indexes again. `FileVanished` if it is gone, or is the active one now."""
     if max(disk.bases(directory), default=base) == base:
-        raise FileVanished("looking again", directory, OSError(2, "it is no closed segment any more"))
+        raise FileVanished("looking again", directory, OSError(2, "it is not a closed segment any more"))
     again, before = _Again(disk), segment_files(disk, directory, base)
     scan_options = ScanOptions(options.index_interval_bytes, options.segment_index_bytes, None)
     report = scan_segment(again, before, scan_options, reader, canonical=False, active=False)
     found = [finding for finding in report.findings if tells(finding)]
     is_gone = any(finding.kind is Damage.VANISHED for finding in report.findings)
-    if report.damage is not None:  # indexes point behind it: that follows, and is no finding of its own
+    if report.damage is not None:  # indexes that point behind it follow from it, and are no findings of their own
         found = [f for f in found if f.kind.subject not in (Subject.INDEX, Subject.PADDING, Subject.LOG)]
         begin = Seen(report.damage.position, report.damage.next_offset)
         found += find_damages(again, before, begin, None, reader)
@@ -100,7 +100,7 @@ def diagnose_flushed(
     except ReadFault as fault:
         found = [Finding(Damage.READ_ERROR, fault.path, str(fault), first_offset=begin.next_offset)]
     after = disk.stat(before.log)
-    # It may have grown; whatever else happened to it, what was read says nothing.
+    # It may have grown; after any other change the bytes that were read are void.
     moved = after.inode != before.log_stat.inode or after.size < before.log_stat.size
     return Diagnosis(found, again.from_device, moved)
 
@@ -142,7 +142,7 @@ def _base_at(file: ReadFile, position: int) -> int:
 
 
 def digest_again(disk: Disk, directory: PurePath, base: int, reader: LogReader) -> Diagnosis:
-    """Return the digest of a closed segment that was read once more, from the device; `moved` if it is not sound."""
+    """Return the digest of a closed segment, read again from the device; `moved` if it is not sound."""
     again, files = _Again(disk), segment_files(disk, directory, base)
     scan = ClosedScan(again, files, reader)
     try:
@@ -157,5 +157,5 @@ def digest_again(disk: Disk, directory: PurePath, base: int, reader: LogReader) 
 
 
 def lost_offsets(findings: Sequence[Finding]) -> bool:
-    """Tell whether records are concerned, not only what can be derived from them."""
+    """Tell whether records are damaged, not only files that can be rebuilt from them."""
     return any(finding.kind.subject is Subject.LOG for finding in findings)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from daemon.ledger.page import Page, PartitionRow
-from daemon.scrub.context import ScrubContext
-from daemon.scrub.diagnosis import TRANSIENT, Diagnosis, lost_offsets
-from daemon.scrub.stored_plans import StoredPlans
+from daemon.verify.context import ScrubContext
+from daemon.verify.diagnosis import TRANSIENT, Diagnosis, lost_offsets
+from daemon.verify.stored_plans import StoredPlans
 from recovery.plan.findings import Damage, Finding, Severity
 from recovery.plan.plan import PlanOptions
 from storage.base.errors import ReadFault

@@ -1,4 +1,4 @@
-"""Keeps the open findings of one log directory: gives them ids, tells of them, and takes them out again."""
+"""The open findings of one log directory: gives them ids, tells them as events, and closes them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ CHANGED_IN_PLACE = "changed_in_place"
 
 
 class OpenFindings:
-    """See the module. Used by one worker; `open` may be asked from any thread."""
+    """Opens and closes findings. One worker uses it; any thread may call `open`."""
 
     def __init__(self, log_dir: PurePath, ledger: Ledger, clock: Clock, events: Events) -> None:
         self.log_dir, self._ledger, self._clock, self._events = log_dir, ledger, clock, events
 
     def open(self) -> tuple[OpenFinding, ...]:
-        """Return what is wrong, the worst first."""
+        """Return the open findings, the worst first."""
         return self._ledger.findings(self.log_dir)
 
     def put(self, name: TopicPartition | None, findings: Iterable[Finding], certainty: str) -> list[OpenFinding]:
-        """Note findings on a partition, or on the directory itself; return those that are new."""
+        """Open findings on a partition, or on the directory itself; return those that are new."""
         return self._note([self._make(name, f.path, f.kind.value, f.kind.severity, f, certainty) for f in findings])
 
     def ids(self, findings: Iterable[Finding]) -> set[str]:
@@ -35,7 +35,7 @@ class OpenFindings:
         return {finding_id(self.log_dir, f.path, f.kind.value, f.position) for f in findings}
 
     def put_changed(self, name: TopicPartition, path: PurePath, size: int, evidence: str, certainty: str) -> None:
-        """Note that a closed segment is sound but not what it was."""
+        """Open a finding on a closed segment that is sound but holds other batches than before."""
         seen = _Place(evidence, None, size)
         self._note([self._make(name, path, CHANGED_IN_PLACE, Severity.DAMAGE, seen, certainty)])
 
@@ -56,7 +56,7 @@ class OpenFindings:
         )  # fmt: skip
 
     def command_for(self, name: TopicPartition | None, kind: str) -> str:
-        """Return what a person runs, once the broker is stopped; what cannot be repaired is looked at."""
+        """Return the next command once the broker is stopped: `recover`, or `verify` where nothing can be repaired."""
         what = "verify" if kind in (CHANGED_IN_PLACE, "read_error") else "recover"
         if name is None:
             return command(what, self.log_dir)
@@ -78,9 +78,9 @@ class OpenFindings:
         self._events.tell("finding_opened", **told)
 
     def close_segment(self, directory: str, base: int, reason: str, *, below: int | None = None) -> None:
-        """Take out what was found in the files of a segment, below a position of its log if one is given.
+        """Close the findings on the files of a segment, with `below` only those below a position of its log.
 
-        A segment that is not what it was stays told of as long as its file is there.
+        A finding `changed_in_place` stays open as long as the file exists.
         """
         prefix = as_text(self.log_dir / directory / f"{base:020d}.")
         is_gone = reason != "sound"
@@ -94,7 +94,7 @@ class OpenFindings:
         )  # fmt: skip
 
     def keep_only(self, directory: str, base: int, ids: set[str], reason: str) -> None:
-        """Take out what was found in the files of a segment and was not found again: all but `ids`."""
+        """Close the findings on the files of a segment that were not seen again: all but `ids`."""
         prefix = as_text(self.log_dir / directory / f"{base:020d}.")
         self._close(
             [f for f in self.open()
@@ -103,11 +103,11 @@ class OpenFindings:
         )  # fmt: skip
 
     def close_path(self, path: PurePath, reason: str) -> None:
-        """Take out what was found in one file."""
+        """Close the findings on one file."""
         self._close([f for f in self.open() if f.path == path], reason)
 
     def close_directory(self, directory: str, reason: str) -> None:
-        """Take out what was found in a partition directory that is gone."""
+        """Close the findings on a partition directory that is gone."""
         prefix = as_text(self.log_dir / directory) + "/"
         self._close([f for f in self.open() if as_text(f.path).startswith(prefix)], reason)
 
@@ -120,7 +120,7 @@ class OpenFindings:
 
 
 class _Place:
-    """The part of a finding that says where."""
+    """The place and evidence of a finding without a `Finding`."""
 
     def __init__(self, evidence: str, position: int | None, size: int | None) -> None:
         self.evidence, self.position, self.size = evidence, position, size

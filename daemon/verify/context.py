@@ -8,10 +8,10 @@ from pathlib import PurePath
 
 from daemon.ledger.disk import Disk
 from daemon.ledger.ledger import Ledger
-from daemon.scrub.device_health import DeviceHealth
-from daemon.scrub.open_findings import OpenFindings
-from daemon.scrub.verify_options import ScrubOptions
 from daemon.status.model import Clock, Events
+from daemon.verify.device_health import DeviceHealth
+from daemon.verify.open_findings import OpenFindings
+from daemon.verify.options import ScrubOptions
 from storage.base.units import TopicPartition
 
 FlushedUpTo = Callable[[TopicPartition], int | None]

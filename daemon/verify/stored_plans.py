@@ -1,7 +1,7 @@
-"""Makes the plan that a finding leads to, and keeps it in the state directory for whoever has to decide.
+"""Makes the plan that follows from a finding, and stores it in the state directory for the operator.
 
-It is made from a live directory, by reading alone: what a broker appends meanwhile is in it too, so it is for people to
-read. The command beside it plans again, once the broker is stopped.
+It is made from a live directory, by reading alone, while a broker may append: it is to be read, not applied. The
+command beside it plans again, once the broker is stopped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from storage.reading.log_reader import LogReader
 
 FOLDER: Final = "plans"
 MOST: Final = 100
-"""Plans kept; the oldest go first."""
+"""Plans kept; the oldest are removed first."""
 
 
 def plan_of(fs: ReadFs, directory: PurePath, bases: Iterable[int], options: PlanOptions) -> LogDirPlan:
@@ -56,20 +56,20 @@ def plan_of(fs: ReadFs, directory: PurePath, bases: Iterable[int], options: Plan
 
 
 class StoredPlans:
-    """The plans of one log directory. What goes wrong with one is told, and nothing waits for it."""
+    """The plans of one log directory. A plan that cannot be stored is reported, and the work goes on."""
 
     def __init__(self, state_dir: PurePath, log_dir: PurePath, events: Events, version: str) -> None:
         self._folder, self._log_dir, self._events, self._version = state_dir / FOLDER, log_dir, events, version
 
     def path_of(self, directory: str) -> PurePath:
-        """Return where the plan of a partition directory lies, if there is one."""
+        """Return the path of the plan of a partition directory."""
         mark = hashlib.blake2b(as_text(self._log_dir).encode(), digest_size=4).hexdigest()
         return self._folder / f"{mark}-{directory}.json"
 
     def store(
         self, fs: ReadFs, directory: str, bases: Iterable[int], options: PlanOptions, command: str
     ) -> PurePath | None:
-        """Make the plan of a partition and keep it in place of an earlier one; return where, None if it failed."""
+        """Store the plan of a partition over an earlier one; return its path, None if it failed."""
         path = self.path_of(directory)
         try:
             plan = plan_of(fs, self._log_dir / directory, bases, options)
@@ -80,7 +80,7 @@ class StoredPlans:
             replace_atomically(out, path, (json.dumps(document, indent=1) + "\n").encode())
             self._drop_oldest(out)
         except FileVanished:
-            return None  # the partition moved on; its next look will tell
+            return None  # the partition has changed; its next look decides
         except LogmendError as error:
             self._events.tell("plan_not_stored", log_dir=self._log_dir, path=path, reason=str(error))
             return None
@@ -88,7 +88,7 @@ class StoredPlans:
         return path
 
     def drop(self, directory: str) -> None:
-        """Forget the plan of a partition in which nothing is wrong any more."""
+        """Remove the plan of a partition without findings."""
         with contextlib.suppress(EnvironmentFault):
             OsFs().remove(self.path_of(directory))
 
