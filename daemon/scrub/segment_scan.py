@@ -1,7 +1,7 @@
-"""Reads a segment in pieces, so that whoever reads it can stop, wait and go on between two of them.
+"""Reads a segment in pieces, so that the caller can stop, wait and go on between two of them.
 
-What is sound is known here at once. Whatever is not goes to `daemon.scrub.diagnosis`, which reads it again: a broker
-may be at work on the very file.
+A sound segment is known at once. An unsound one goes to `daemon.scrub.diagnosis`, which reads it again: a broker may
+be at work on the very file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _stat(disk: Disk, path: PurePath) -> FileStat | None:
 
 
 def are_same(before: SegmentFiles, after: SegmentFiles) -> bool:
-    """Tell whether nobody has touched any of the files between the two looks, as far as stats can say."""
+    """Tell whether all files are unchanged between two listings, as far as stats show."""
     return all(
         (a is None) == (b is None) and (a is None or b is None or a[:5] == b[:5])
         for a, b in (
@@ -143,15 +143,15 @@ class ClosedScan:
         return not any(map(tells, [*found, *check_txn_index(self._disk, self.files)]))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
 class FlushedScan:
     """One reading of the flushed part of a log from some batch on: up to `point`, or the end of the file.
 
-    As `ClosedScan`, but what lies at or above `point` is nobody's promise and never looked at twice. Indexes are not
-    looked at: a broker keeps those of its active segment preallocated.
+    As `ClosedScan`, but bytes at or above `point` are not flushed, and never judged. Indexes are not read: a broker
+    keeps those of its active segment preallocated.
     """
 
     def __init__(self, disk: Disk, path: PurePath, stat: FileStat, start: Seen, point: int, reader: LogReader) -> None:
@@ -186,7 +186,7 @@ class FlushedScan:
         read = scan.valid_size - before
         self._piece = self._piece * 2 if is_cut and read <= 0 else PIECE
         seen.from_device = self._disk.is_from_device(self._file)
-        if self._reached:  # whatever it stopped at lies behind the point
+        if self._reached:  # where it stopped lies behind the point
             seen.stop = Stop.END
             return max(read, 0), True
         if not scan.blamed_earlier:
@@ -209,5 +209,5 @@ class FlushedScan:
             seen.batches += 1
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()

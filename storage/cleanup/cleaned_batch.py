@@ -1,6 +1,6 @@
 """What compaction makes of one batch: it stays as it is, or some of it does, or a header, or nothing; pure.
 
-The record bytes that stay are carried over, not decoded and encoded anew. What is rebuilt is of magic 2, whatever it
+The record bytes that stay are carried over, not decoded and encoded again. What is rebuilt is of magic 2, whatever it
 was: brokers write nothing else any more. The batch is to be sound, its checksum verified: what is rebuilt gets a new
 one, and rot must not be sealed under that.
 Source: Apache Kafka 4.3.0, Cleaner.cleanInto, MemoryRecords.filterTo.

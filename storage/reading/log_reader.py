@@ -93,7 +93,7 @@ class LogReader:
     def fold(
         self, file: ReadFile, path: PurePath, size: int, next_offset: int, fold: SegmentFold, on_folded: OnFolded
     ) -> LogScan:
-        """Check every batch in the first `size` bytes of `file` and fold it; nobody sees rows, which is faster.
+        """Check every batch in the first `size` bytes of `file` and fold it, without rows, which is faster.
 
         Raises as `scan` does. A plain file of a disk is not even copied, as long as nothing is wrong with it: what
         is, is read to be judged.
@@ -336,8 +336,8 @@ def find_sound_batch(file: ReadFile, size: int, start: int, next_offset: int) ->
 def is_zero(file: ReadFile, start: int, size: int, *, skip_holes: bool = False) -> bool:
     """Tell whether every byte from `start` to `size` is zero, reading no further than the first that is not.
 
-    With `skip_holes` what the file system says it has not stored is not read. That is for files that can be made anew:
-    there have been file systems that took for a hole what somebody had just written.
+    With `skip_holes` holes that the file system reports are not read. That is for files that can be rebuilt: there have
+    been file systems that reported a hole where bytes had just been written.
     """
     stored_from = getattr(file, "stored_from", None) if skip_holes else None
     found, position, end = bytearray(), start, size
