@@ -29,10 +29,9 @@ from storage.batch.batch import (
 )
 from storage.batch.record import Record, encode_batch
 from storage.codec.compression import Codec
-from storage.kernel.rows import CONTROL_NONE, BatchRows, Stop
+from storage.kernel.rows import CONTROL_NONE, BatchRows, ProducerEvent, Stop
 from storage.kernel.scan import scan_batches
 from storage.log.append_records import ENCODED_LIMIT, Judge, decode, judge_records, level_of, with_codec
-from storage.producers.producer_state import ProducerEvent
 from storage.producers.producers import Origin, events_of
 from storage.segment.segment_types import BatchEnd
 

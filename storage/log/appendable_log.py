@@ -11,11 +11,10 @@ from pathlib import PurePath
 from storage.base.config import LogConfig
 from storage.base.refusals import LogUnusable
 from storage.base.units import Offset
-from storage.kernel.rows import CONTROL_NONE, Data
+from storage.kernel.rows import CONTROL_NONE, Data, ProducerEvent
 from storage.kernel.scan import lead_batch
 from storage.log.log_types import Appended
 from storage.log.readable_log import ReadableLog
-from storage.producers.producer_state import ProducerEvent
 from storage.producers.producers import Origin
 from storage.segment.segment import LogSegment
 from storage.segment.segment_types import EndNumbers, Terms
