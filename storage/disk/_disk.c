@@ -372,7 +372,7 @@ module_seek_offset(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_
 }
 
 /* seek_time(descriptor, time index, offset index, base offset, end, timestamp, log start, type): timestamp and offset of
-   the first record from both on, or None where more has to be looked at than one plain batch. */
+   the first record from both on, or None where one plain batch does not tell. */
 static PyObject *
 module_seek_time(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {

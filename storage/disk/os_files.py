@@ -1,4 +1,4 @@
-"""Open files of the real disk, and what their failures are raised as; to be had from `storage.disk.fs`."""
+"""Open files of the real disk, and the errors that their failures are raised as; `storage.disk.fs` exports them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ except ImportError:  # it may not have been built, or from other sources
 
 __all__ = ["SCANDIR", "Fault", "OsReadFile", "OsWriteFile", "kernel", "read_fault", "refusal", "write_fault"]
 SCANDIR: Final = os.scandir
-"""Whoever puts another in its place shows another disk."""
+"""A test that replaces it shows another disk."""
 _FULL, _GONE = (errno.ENOSPC, errno.EDQUOT), (errno.ENOENT, errno.ESTALE)
 Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
 Data = bytes | bytearray | memoryview

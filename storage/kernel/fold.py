@@ -76,8 +76,8 @@ class SegmentFold:
     def scan(self, window: memoryview, rows: BatchRows, *, position: int = 0, next_offset: int = 0) -> Folded:
         """Do what `storage.kernel.scan.scan_batches` does and fold what it finds, to the first byte that is not sound.
 
-        One call for what would be many: the rows are those that fit a cache, and used anew until the window ends; what
-        they hold afterwards is of no use to anybody.
+        One call does the work of many: the rows, which should fit a cache, are refilled until the window ends. They
+        hold nothing of use afterwards.
         """
         return self._fold.scan(window, rows, position, next_offset)
 
@@ -86,8 +86,8 @@ class SegmentFold:
     ) -> Folded | None:
         """Do the same with the bytes from `position` to `end` of an open file, at most 8 MiB, without copying them.
 
-        It ends with NEED_MORE before bytes that cannot be had, because of a disk or because the file is shorter: who
-        reads them learns why. Returns None, and does nothing, where the kernel cannot do this.
+        It ends with NEED_MORE before bytes that cannot be read, because of a disk or because the file is shorter: a
+        caller that reads them learns why. Returns None, and does nothing, where the kernel cannot do this.
         """
         return self._fold.scan_file(descriptor, rows, position, end, next_offset)
 

@@ -1,6 +1,6 @@
 """The records of magic 2 in Python: what the C kernel is held against, and what runs where that one was not built.
 
-What each function returns is said in `storage.kernel.scan`. Sources: Apache Kafka 4.3.0, DefaultRecord,
+`storage.kernel.scan.Kernel` says what each function returns. Sources: Apache Kafka 4.3.0, DefaultRecord,
 ControlRecordType, EndTransactionMarker.
 """
 
