@@ -170,7 +170,7 @@ def appends(place: Path, oracle: Oracle, mib: int, repeat: int) -> Iterator[dict
 
 
 def written_log(place: Path, size: int, total: int) -> Path:
-    """Write a log and close it in good order; batches have a time of their own each."""
+    """Write a log and close it cleanly; each batch has a time of its own."""
     directory = place / f"read-{size}-0"
     log = open_log(directory, SETTINGS)
     batches = made_batches(size)

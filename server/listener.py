@@ -152,12 +152,12 @@ class KafkaListener:
         store.start()
         parts = self.parts = Parts(store, info, timers)
         parts.groups = Groups(store, timers, options.groups)
-        parts.groups.report = report
+        parts.groups.partitions.report = report
         if options.is_read_only:
             parts.producer_ids = producer_ids.unstored(engine.run(producer_ids.highest_known))
         else:
             ids = parts.producer_ids = ProducerIds(lambda least: store.run(lambda m: _reserved(fs, m, least)))
-            parts.transactions = Transactions(store, parts.groups, ids, timers, options.transactions)
+            parts.transactions = Transactions(store, parts.groups.commits, ids, timers, options.transactions)
         found = _handlers(parts)
         if not options.is_read_only:
             making = topics.Making(parts, options.topics)
@@ -182,7 +182,7 @@ class KafkaListener:
 
         One partition of `__consumer_offsets` after another: all at once could keep clients waiting.
         """
-        count = len(parts.groups.shards)
+        count = len(parts.groups.partitions.shards)
         sums = Counter() if sums is None or not number else sums
         for each in parts.groups.lags(number):
             sums[each.group_id, each.topic] += each.lag or 0

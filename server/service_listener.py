@@ -21,8 +21,8 @@ from server.net.limits import Limits
 from server.net.net import ServerOptions
 from server.net.sasl import SaslLogin, parse_users
 from server.net.tls import server_context
+from server.reporter import reporter_to
 from server.store.flushing import FlushPolicy, FlushSettings
-from server.telling import teller
 from server.txn.settings import transactions_of_broker
 from storage.base.errors import LogmendError
 
@@ -106,6 +106,6 @@ def listener_of(
         transactions=transactions_of_broker(properties),
         topics=TopicOptions(config.partitions),
         auto_create=config.auto_create,
-        tell=teller(events),
+        tell=reporter_to(events),
     )
     return ServiceListener(options, events)

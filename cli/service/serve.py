@@ -150,8 +150,8 @@ def _listener_options(
     from server.net.net import ServerOptions  # noqa: PLC0415
     from server.net.sasl import SaslLogin, parse_users  # noqa: PLC0415
     from server.net.tls import server_context  # noqa: PLC0415
+    from server.reporter import reporter_to  # noqa: PLC0415
     from server.store.flushing import FlushPolicy, FlushSettings  # noqa: PLC0415 (as above)
-    from server.telling import teller  # noqa: PLC0415
     from server.txn.settings import transactions_of_broker  # noqa: PLC0415
 
     advertised = None
@@ -170,7 +170,7 @@ def _listener_options(
         groups=settings_of_broker(properties),
         transactions=transactions_of_broker(properties),
         is_read_only=arguments.read_only,
-        tell=teller(events),
+        tell=reporter_to(events),
     )
 
 

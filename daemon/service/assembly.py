@@ -14,8 +14,9 @@ from daemon.guard.guard import GuardWorker
 from daemon.guard.watch import Watcher
 from daemon.ledger.ledger import Ledger
 from daemon.own.owned import Listener, OwnSetup, OwnWorker
+from daemon.scrub.context import FlushedUpTo
 from daemon.scrub.device_health import DeviceHealth
-from daemon.scrub.scrub import FlushedUpTo, Scrubber
+from daemon.scrub.scrub import Scrubber
 from daemon.scrub.verify_options import GuardOptions
 from daemon.service.config import UNIX, ServiceConfig, changes, put_in_force
 from daemon.service.moving_fs import MovingFs

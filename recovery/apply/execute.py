@@ -1,6 +1,6 @@
 """Carries out a plan. Besides quarantine.py the only module of this package that is given a writable file system.
 
-The order of effects is the whole point; docs/order-of-effects.md gives the reasons. Per log directory: the marker goes,
+docs/understand/order-of-effects.md gives the reasons for the order of effects. Per log directory: the marker goes,
 then each partition, at last the checkpoints. Per partition: copies and manifest are durable before anything changes;
 later segments step aside before the cut, so that a crash between the two leaves the damage that asks for both; derived
 files come after the log they are derived from.

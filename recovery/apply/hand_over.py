@@ -3,7 +3,7 @@
 Everything up to a log end has been verified by then: below the old recovery point it was flushed, above it every batch
 was read. What is missing is that it is durable, for after a kill much of it is in the page cache alone. So each file
 that may hold such bytes is synced, with the directories, and only then do the points rise: a broker that starts scans
-its active segments and nothing else. Docs/hand-over.md says what is promised.
+its active segments and nothing else. docs/operate/hand-over.md says what is promised.
 Source: Apache Kafka 4.3.0, LogLoader, LogManager, CleanShutdownFileHandler; behaviour tried with that version.
 """
 

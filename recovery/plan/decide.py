@@ -1,7 +1,7 @@
 """The decision table: what is done about a finding, given where it was found.
 
-The rows carry the letters of the table in docs/decisions.md. They are data: a test walks every combination of the
-conditions and demands that exactly one row fits.
+The rows carry the letters of the table in docs/understand/damage-table.md. They are data: a test walks every
+combination of the conditions and demands that exactly one row fits.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from server.api.dispatch import ListenerInfo
 from storage.base.config import LogConfig
 from storage.base.errors import EnvironmentFault
 from storage.base.units import TopicPartition
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import ReadableLog
 
 
 @dataclass(frozen=True, slots=True)

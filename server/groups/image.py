@@ -16,7 +16,7 @@ from server.store.loading import load
 from storage.batch.batch import CONTROL_BIT, LOG_OVERHEAD, TRANSACTIONAL_BIT, BatchHeader, parse_header
 from storage.batch.control import ControlType, EndTxnMarker, decode_control
 from storage.batch.record import Record, records_of
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import ReadableLog
 
 _PIECE: Final = 1 << 20
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from server.groups.world import GroupSettings
+from server.groups.classic.world import GroupSettings
 from storage.base.errors import ConfigInvalid, printable
 from storage.base.numerals import parse_int64
 from storage.base.units import INT32_MAX, INT64_MAX

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from engine.settings.identity import draw_id
 from server.api.clock import Handle, Timers
 from server.api.errors import ErrorCode, code_of
-from server.groups.group import Group
+from server.groups.classic.group import Group
 from server.groups.image import Image
 from server.groups.records import (
     GroupKey,
@@ -114,7 +114,7 @@ class Shard:
 
     def make(self, group_id: str) -> Group:
         """Return a new group, of which the log knows nothing yet."""
-        return self.groups.setdefault(group_id, Group(group_id, self, self.settings.group))
+        return self.groups.setdefault(group_id, Group.new(group_id, self, self.settings.group))
 
     def remove(self, group_id: str) -> list[Change]:
         """Let an empty group, of whatever kind, go at once; return what removes it from the log, offsets included."""
@@ -178,6 +178,17 @@ class Shard:
                 self.image.offsets.put(key, value, offset, producer_id)
             else:
                 self.image.offsets.forget(key, offset)
+
+
+async def stored(shard: Shard, changes: Sequence[Change], producer: tuple[int, int] = (-1, -1)) -> ErrorCode:
+    """Write changes, if any, as part of the transaction of a producer (id and epoch); return NONE once they count."""
+    if not changes:
+        return ErrorCode.NONE
+    try:
+        await shard.write(changes, producer_id=producer[0], producer_epoch=producer[1])
+    except NotStored as refusal:
+        return refusal.code
+    return ErrorCode.NONE
 
 
 def refused(error: BaseException | None) -> ErrorCode:

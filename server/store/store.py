@@ -24,14 +24,13 @@ from engine.manager.manager import LogManager
 from engine.settings.refusals import TopicExists
 from server.api.views import LogDirView, TopicView
 from server.store.flushing import Flusher, FlushPolicy, FlushSettings
-from server.store.loading import load
-from server.store.pictures import log_dir_view, view_of, whole_batches
+from server.store.loading import load, whole_batches
+from server.store.views import log_dir_view, topic_view
 from storage.base.config import PRODUCER
 from storage.base.errors import DiskFull, EnvironmentFault, LogmendError
 from storage.base.refusals import InvalidRecord
 from storage.base.units import INT64_MAX, Epoch, Offset, TopicPartition
-from storage.log.log_types import Appended, Fetched, Isolation
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import Appended, Fetched, Isolation, ReadableLog
 from storage.producers.producers import Origin
 
 T = TypeVar("T")
@@ -307,7 +306,7 @@ class Store:
     def _look_at_topics(self, manager: LogManager) -> None:
         before, self._revision = self._topics, manager.topics.revision
         self._plain.clear()  # a topic may have other settings now, or be another one of that name
-        self._topics = {topic.name: view_of(topic, before.get(topic.name)) for topic in manager.topics.all()}
+        self._topics = {topic.name: topic_view(topic, before.get(topic.name)) for topic in manager.topics.all()}
 
     def _is_plain(self, entry: Entry, outcome: Outcome) -> bool:
         """Tell whether what comes after this append is done at once: nothing is encoded anew, and nothing synced."""

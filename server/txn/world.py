@@ -9,8 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from server.api.errors import ErrorCode
 from storage.base.units import Offset, TopicPartition
-from storage.log.log_types import Appended
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import Appended, ReadableLog
 from storage.producers.producers import Origin
 
 T = TypeVar("T")

@@ -34,7 +34,7 @@ from support.log_dirs import (
 )
 from support.memory_fs import MemoryFs
 from support.recovered import assert_clean, kept_of, next_time
-from support.wrapped_fs import Unsynced
+from support.wrapped_fs import Skipping, Unsynced
 
 from checkpoint.markers import encode_clean_shutdown
 from checkpoint.offsets import decode_offsets
@@ -147,18 +147,6 @@ def test_a_hand_over_that_dies_anywhere_says_nothing_that_is_not_so(unsynced: in
     for left in fs.crash_states():
         assert live(left.to_fs(fs).contents(str(TOP))) == live(fs.contents(str(TOP))), "not all of it is durable"
     assert trial.crash().states > 1
-
-
-class Skipping:
-    """Passes everything on to a file system but the calls of one method on paths that `which` picks."""
-
-    def __init__(self, fs: Any, method: str, which: Callable[[PurePath], bool] = lambda path: True) -> None:
-        self._fs, self._method, self._which = fs, method, which
-
-    def __getattr__(self, name: str) -> Any:
-        if name != self._method:
-            return getattr(self._fs, name)
-        return lambda path, *more: None if self._which(path) else getattr(self._fs, name)(path, *more)
 
 
 def points_rise_before_the_sync(patch: Patch) -> None:

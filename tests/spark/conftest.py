@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.needs import need
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,9 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    if shutil.which("java") is None:
-        assert not os.environ.get("CI"), "Spark needs Java 17 or 21: continuous integration has to have it"
-        pytest.skip("Spark needs Java 17 or 21")
+    need("java")
     sql = pytest.importorskip("pyspark.sql")
     os.environ["PYTHONPATH"] = str(ROOT)
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -14,14 +14,13 @@ from typing import Any, Final
 from server.api.clock import Handle
 from server.api.dispatch import Answer, Call, Handler
 from server.api.errors import ErrorCode
-from server.api.looking import ZERO_ID, TopicIds, code_for, log_for
+from server.api.lookup import ZERO_ID, TopicIds, code_for, log_for
 from server.api.ranges import SharedFiles
 from server.api.versions import ApiKey
 from server.api.views import Parts, ReadStore
 from storage.base.errors import LogmendError
 from storage.base.units import Offset, TopicPartition
-from storage.log.log_types import Fetched, Isolation
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import Fetched, Isolation, ReadableLog
 from wire.messages import get, milliseconds
 from wire.segments import Segment, let_go
 

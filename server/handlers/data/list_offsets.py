@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from server.api.dispatch import Call, Handler
 from server.api.errors import ErrorCode
-from server.api.looking import code_for, log_for
+from server.api.lookup import code_for, log_for
 from server.api.versions import ApiKey
 from server.api.views import Parts, ReadStore
 from storage.base.errors import LogmendError
 from storage.base.units import TopicPartition
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import ReadableLog
 from wire.messages import get
 
 LATEST: Final = -1

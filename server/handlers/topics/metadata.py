@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from server.api.dispatch import Call, Handler
 from server.api.errors import ErrorCode
-from server.api.looking import ZERO_ID, TopicIds
+from server.api.lookup import ZERO_ID, TopicIds
 from server.api.versions import ApiKey
 from server.api.views import Parts, TopicView
 from storage.base.errors import LogmendError

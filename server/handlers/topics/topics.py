@@ -250,7 +250,7 @@ class _Deleting:
                 name, topic_id = self._find(name, topic_id)  # noqa: PLW2901 (told as it is known now)
                 await self._delete(name, call.now_ms)
                 if self._groups is not None:
-                    await self._groups.topic_deleted(name, topic_id)
+                    await self._groups.commits.topic_deleted(name, topic_id)
             except LogmendError as error:
                 code, reason = told(error)
             results.append({"name": name, "topic_id": topic_id, "error_code": code, "error_message": reason})

@@ -9,7 +9,8 @@ from pathlib import Path, PurePath
 from typing import Any, Self
 
 import pytest
-from support.service_parts import Listening, MovedClock, ObedientWorker, Told, until
+from support.service_parts import Listening, MovedClock, ObedientWorker, Told
+from support.waiting import until
 
 from daemon.service.service import Reloaded, Service, Setup, exit_status
 from daemon.service.systemd import Systemd

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 import pytest
-from support.service_parts import Listening, MovedClock, Told, until
+from support.service_parts import Listening, MovedClock, Told
+from support.waiting import until
 
 from daemon.service.moving_fs import MovingFs
 from daemon.service.systemd import Systemd

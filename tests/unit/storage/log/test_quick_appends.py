@@ -11,7 +11,7 @@ import pytest
 from support.batches import TS
 from support.log_in_memory import NOW, PLACE, MemoryEpochs, disk
 
-import storage.log.appendable_log
+import storage.log.leader_append
 from storage.base.config import LogConfig
 from storage.base.errors import LogmendError, WriteFault
 from storage.base.refusals import LogUnusable
@@ -83,16 +83,16 @@ def test_answers_and_bytes_are_those_of_a_closer_look(number: int, monkeypatch: 
 
     for step in range(250):
         data = again if again and rng.random() < 0.05 else random_batch(rng, sequences)
-        monkeypatch.setattr(storage.log.appendable_log, "lead_batch", noted)
+        monkeypatch.setattr(storage.log.leader_append, "lead_batch", noted)
         found = tried(quick, data, NOW + step)
-        monkeypatch.setattr(storage.log.appendable_log, "lead_batch", lambda *_: None)
+        monkeypatch.setattr(storage.log.leader_append, "lead_batch", lambda *_: None)
         assert found == tried(close, data, NOW + step)
         assert quick.log_end == close.log_end
         sequences = {key: entry.last_sequence + 1 for key, entry in close.producers.state.entries.items()}
         taken += isinstance(found, tuple) and isinstance(found[0], int)
         again = data
     assert taken > 20
-    assert any(quickly) == quick._terms.takes_plain
+    assert any(quickly) == quick._leader._terms.takes_plain
     quick.close()
     close.close()
     assert discs[0].contents(str(PLACE)) == discs[1].contents(str(PLACE))
