@@ -326,7 +326,7 @@ class ReadOnlyFs:
 
 
 # Closing any descriptor of a file drops every POSIX lock that the process has on it. A thread that opens a `.lock`
-# therefore takes this turn, and looks at the locks that are held: log directory, by device and inode -> the process that holds it.
+# therefore takes this turn, and looks at the locks that are held: device and inode of a log directory -> process.
 _turn: Final = threading.Lock()
 _held: Final[dict[tuple[int, int], int]] = {}
 
