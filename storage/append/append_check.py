@@ -30,9 +30,8 @@ from storage.batch.batch import (
 )
 from storage.batch.record import Record, encode_batch
 from storage.codec.compression import Codec
-from storage.kernel.rows import CONTROL_NONE, BatchRows, Stop
+from storage.kernel.rows import CONTROL_NONE, BatchRows, ProducerEvent, Stop
 from storage.kernel.scan import scan_batches
-from storage.producers.producer_state import ProducerEvent
 from storage.producers.producers import Origin, events_of
 from storage.segment.segment_types import BatchEnd
 

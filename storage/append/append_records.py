@@ -18,9 +18,8 @@ from storage.base.varint import read_varint
 from storage.batch.batch import HEADER_V2, BatchHeader, TimestampType, attributes_of, encode_batch_v2
 from storage.batch.record import Record, records_of
 from storage.codec.compression import HELD_LIMIT, Codec, compress, decompress, decompress_stream
-from storage.kernel.dedupe import FASTEST
 from storage.kernel.rows import Walked
-from storage.kernel.scan import walk_records
+from storage.kernel.scan import move_records, walk_records
 
 ENCODED_LIMIT: Final = 256 << 20
 """Bytes of keys and values, or of records, that are re-encoded at most."""
@@ -206,7 +205,7 @@ def with_codec(header: BatchHeader, batch: memoryview, target: int, config: LogC
     payload = decompress(header.codec, batch[HEADER_V2.size : header.size], magic=2, limit=ENCODED_LIMIT)
     is_fixed = header.timestamp_type is TimestampType.LOG_APPEND
     flags, has_base = b"\1" * header.record_count, False
-    moved, base, largest = FASTEST.move_records(
+    moved, base, largest = move_records(
         payload, flags, header.record_count, header.base_timestamp, is_fixed, header.max_timestamp, has_base, 0
     )
     made = BatchHeader(
