@@ -11,7 +11,7 @@ import errno
 import zlib
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from storage.base.errors import FileVanished
 from storage.batch.batch import BatchHeader, parse_header
@@ -41,6 +41,22 @@ OnRows = Callable[[BatchRows, int, memoryview, int], None]
 """Called with the rows, their count, the bytes they came from and `origin`, the file position of those bytes.
 
 Batch i begins in them at `rows.position[i] - origin`. They are empty for a batch that is larger than the window."""
+
+
+@runtime_checkable
+class MappableFile(Protocol):
+    """A file whose bytes the kernel can map, as a plain file of a disk."""
+
+    def descriptor(self) -> int:
+        """Return the number of the open file, -1 for one that cannot be mapped after all."""
+
+
+@runtime_checkable
+class SparseFile(Protocol):
+    """A file that knows which of its bytes are stored."""
+
+    def stored_from(self, position: int) -> tuple[int, int] | None:
+        """Return where, from `position` on, bytes are stored, and where that ends; None if nothing follows."""
 
 
 class LogScan(NamedTuple):
@@ -117,8 +133,7 @@ class LogReader:
         """
         step = _FoldStep(self._rows, fold, on_folded)
         walk = LogWalk(self._buffer, step, file, path, size, 0, next_offset)
-        descriptor: Callable[[], int] = getattr(file, "descriptor", lambda: -1)
-        number = descriptor() if size >= _WORTH_MAPPING else -1
+        number = file.descriptor() if size >= _WORTH_MAPPING and isinstance(file, MappableFile) else -1
         if number >= 0:
             walk.pass_mapped(step, number)
         return walk.run()
@@ -404,11 +419,11 @@ def is_zero(file: ReadFile, start: int, size: int, *, skip_holes: bool = False) 
     With `skip_holes` holes that the file system reports are not read. That is for files that can be rebuilt: there have
     been file systems that reported a hole where bytes had just been written.
     """
-    stored_from = getattr(file, "stored_from", None) if skip_holes else None
+    sparse = file if skip_holes and isinstance(file, SparseFile) else None
     found, position, end = bytearray(), start, size
     while position < size:
-        if stored_from is not None:
-            if (stored := stored_from(position)) is None:
+        if sparse is not None:
+            if (stored := sparse.stored_from(position)) is None:
                 break
             position, end = stored
         length = max(min(_ZEROES_BYTES, end - position, size - position), 0)
