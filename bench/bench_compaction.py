@@ -33,7 +33,7 @@ from storage.batch.batch import BatchHeader, encode_batch_v2
 from storage.cleanup.compaction import Round
 from storage.codec.compression import Codec, compress
 from storage.disk.fs import OsFs
-from storage.kernel.dedupe import FASTEST
+from storage.kernel.scan import kernel_name
 
 TS = 1_700_000_000_000
 RECORDS = 100
@@ -104,7 +104,7 @@ def main() -> None:
         wall, cpu = time.perf_counter(), time.process_time()
         compact(source, LogConfig.from_properties(SETTINGS), task, map_bytes=map_bytes)
         taken, busy = time.perf_counter() - wall, time.process_time() - cpu
-        show(f"logmend ({FASTEST.name})", taken, size, end, f"{busy:.2f} s of them busy")
+        show(f"logmend ({kernel_name()})", taken, size, end, f"{busy:.2f} s of them busy")
 
 
 if __name__ == "__main__":

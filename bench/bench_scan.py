@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from storage.kernel.fold import SegmentFold
-from storage.kernel.python import scan_python
+from storage.kernel.python import reference
 from storage.kernel.rows import BatchRows, Stop
 from storage.kernel.scan import Kernel, kernel_name
 
@@ -35,7 +35,7 @@ def make_log(size: int, total: int) -> bytearray:
     payload = bytes((n * 167 + 13) & 0xFF for n in range(size - 61))
     for n in range(len(log) // size):
         tail = struct.pack(">hiqqqhii", 0, 9, TS + 10 * n, TS + 10 * n + 9, 4000 + n % 16, 1, n, 10) + payload
-        crc = scan_python.crc32c(memoryview(tail))
+        crc = reference.crc32c(memoryview(tail))
         log[n * size : (n + 1) * size] = struct.pack(">qiibI", 10 * n, size - 12, 3, 2, crc) + tail
     return log
 
@@ -70,10 +70,10 @@ def sum_batches(kernel: Kernel, log: memoryview, size: int) -> None:
 
 def kernels() -> dict[str, Kernel]:
     if kernel_name() == "python":
-        return {"python": scan_python}
+        return {"python": reference}
     from storage.kernel import native  # noqa: PLC0415 (only where it was built)
 
-    return {"c": native, "python": scan_python}
+    return {"c": native, "python": reference}
 
 
 def measure(name: str, kernel: Kernel, log: memoryview, size: int, rows: BatchRows) -> None:

@@ -7,7 +7,7 @@ log is damaged does a batch become an object for a moment.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
@@ -197,29 +197,21 @@ class _LogBatches:
     def __init__(self, fs: ReadFs, log: LogFile, wanted: Range, reader: LogReader, *, checksums: bool) -> None:
         self._fs, self._log, self._wanted, self._reader = fs, log, wanted, reader
         self._checksums = checksums
-        self._scan = reader.scan if checksums else reader.walk
         self.position = 0
         self._next_offset = 0
         self._found: list[Ints] = []
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        size = self._log.size
         with self._fs.open_read(self._log.path) as file:
             self.position = self._first_position(file)
-            reach = CHUNK_BYTES
-            while self.position < size and self._next_offset <= self._wanted.last:
-                end = min(self.position + reach, size)
-                stop = self._in_bulk(file, end)
-                yield from self.waiting(_ROWS_AT_ONCE if stop in (Stop.END, Stop.NEED_MORE) and end < size else 0)
-                if stop is Stop.END or (stop is Stop.NEED_MORE and end < size):
-                    reach = CHUNK_BYTES if stop is Stop.END or self._moved else reach * 2
-                    continue
-                yield from self._carefully(file)
-                reach = CHUNK_BYTES
+            while self.position < self._log.size and self._next_offset <= self._wanted.last:
+                is_broken = yield from self._in_bulk(file)
+                if is_broken:
+                    yield from self._carefully(file)
         yield from self.waiting(0)
 
-    def _in_bulk(self, file: ReadFile, end: int) -> Stop:
-        began = self.position
+    def _in_bulk(self, file: ReadFile) -> Generator[pa.RecordBatch, None, bool]:
+        """Yield the sound batches from the position on; return whether the chain ends before the file does."""
 
         def on_rows(rows: BatchRows, count: int, window: memoryview, origin: int) -> None:
             if not len(window):
@@ -228,9 +220,16 @@ class _LogBatches:
             self.position = rows.position[count - 1] + rows.size[count - 1]
             self._next_offset = rows.last_offset[count - 1] + 1
 
-        scan = self._scan(file, self._log.path, end, self._next_offset, on_rows, start=self.position)
-        self._moved = self.position > began
-        return scan.stop
+        path, size = self._log.path, self._log.size
+        walk = self._reader.begin(
+            file, path, size, self._next_offset, on_rows, start=self.position, checksums=self._checksums
+        )
+        while self._next_offset <= self._wanted.last:
+            scan = walk.advance(CHUNK_BYTES)
+            yield from self.waiting(_ROWS_AT_ONCE if scan is None else 0)
+            if scan is not None:
+                return scan.stop is not Stop.END
+        return False
 
     def waiting(self, least: int) -> Iterator[pa.RecordBatch]:
         """Yield what was found and not yet handed on, in pieces worth their while; nothing if below `least` rows."""

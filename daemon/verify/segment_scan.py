@@ -1,7 +1,7 @@
-"""Reads a segment in pieces, so that the reader can stop, wait and go on between two of them.
+"""Reads a segment in pieces, so that the caller can stop, wait and go on between two of them.
 
-What is sound is known here at once. Whatever is not goes to `daemon.verify.diagnosis`, which reads it again: a broker
-may be at work on the very file.
+A sound segment is known at once. An unsound one goes to `daemon.verify.diagnosis`, which reads it again: a broker may
+be at work on the very file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from storage.disk.fs import FileStat, ReadFile, read_all
 from storage.index.txn_index import LoadSanity, check_as_on_load
 from storage.kernel.fold import SegmentFold
 from storage.kernel.rows import BatchRows, Stop
-from storage.reading.log_reader import LogReader
+from storage.reading.log_reader import LogReader, LogScan, LogWalk
 
 PIECE: Final = 8 << 20
 """Bytes read between two looks at the clock."""
@@ -51,7 +51,7 @@ def _stat(disk: Disk, path: PurePath) -> FileStat | None:
 
 
 def are_same(before: SegmentFiles, after: SegmentFiles) -> bool:
-    """Tell whether the files are unchanged between the two looks, by their stats."""
+    """Tell whether all files are unchanged between two listings, as far as stats show."""
     return all(
         (a is None) == (b is None) and (a is None or b is None or a[:5] == b[:5])
         for a, b in (
@@ -89,6 +89,12 @@ class Seen:
     batches: int = 0
     from_device: bool = True
 
+    def note(self, walk: LogWalk, scan: LogScan | None) -> None:
+        """Take over how far a walk has come; `scan` is its result, None while it goes on."""
+        if scan is None or not scan.blamed_earlier:
+            self.position, self.next_offset = walk.position, walk.next_offset
+        self.stop = Stop.END if scan is None else scan.stop
+
 
 class ClosedScan:
     """One reading of a closed segment with its indexes. `advance` until it says so, then `is_sound`; then `close`.
@@ -97,7 +103,7 @@ class ClosedScan:
     """
 
     def __init__(self, disk: Disk, files: SegmentFiles, reader: LogReader) -> None:
-        self.files, self._disk, self._reader = files, disk, reader
+        self.files, self._disk = files, disk
         self._file: ReadFile = disk.open_read(files.log)
         try:
             self._checks: IndexChecks = check_against_batches(IndexFiles.load(disk, files), files.base_offset)
@@ -105,8 +111,8 @@ class ClosedScan:
             self._file.close()
             raise
         self._fold = SegmentFold(files.base_offset, event_limit=1)
-        self._piece = PIECE
         self.seen = Seen(0, files.base_offset)
+        self._walk = reader.begin(self._file, files.log, files.log_stat.size, files.base_offset, self._take)
 
     @property
     def digest(self) -> str:
@@ -115,16 +121,11 @@ class ClosedScan:
 
     def advance(self) -> tuple[int, bool]:
         """Read the next piece; return its bytes, and whether that was the last."""
-        seen, size = self.seen, self.files.log_stat.size
-        before, end = seen.position, min(seen.position + self._piece, size)
-        scan = self._reader.scan(self._file, self.files.log, end, seen.next_offset, self._take, start=before)
-        is_cut = scan.stop is Stop.NEED_MORE and end < size
-        self._piece = self._piece * 2 if is_cut and scan.valid_size == before else PIECE  # a batch above a piece
-        if not scan.blamed_earlier:
-            seen.position, seen.next_offset = scan.valid_size, scan.next_offset
-        seen.stop = Stop.END if is_cut else scan.stop
-        seen.from_device = self._disk.is_from_device(self._file)
-        return end - before, scan.blamed_earlier or not (is_cut or (scan.stop is Stop.END and end < size))
+        before = self._walk.read_to
+        scan = self._walk.advance(PIECE)
+        self.seen.note(self._walk, scan)
+        self.seen.from_device = self._disk.is_from_device(self._file)
+        return self._walk.read_to - before, scan is not None
 
     def _take(self, rows: BatchRows, count: int, _window: memoryview, _origin: int) -> None:
         self._fold.add(rows, count)
@@ -150,15 +151,15 @@ class ClosedScan:
 class FlushedScan:
     """One reading of the flushed part of a log from some batch on: up to `point`, or the end of the file.
 
-    As `ClosedScan`, but what lies at or above `point` is nobody's promise and never looked at twice. Indexes are not
-    looked at: a broker keeps those of its active segment preallocated.
+    As `ClosedScan`, but bytes at or above `point` are not flushed, and never judged. Indexes are not read: a broker
+    keeps those of its active segment preallocated.
     """
 
     def __init__(self, disk: Disk, path: PurePath, stat: FileStat, start: Seen, point: int, reader: LogReader) -> None:
         self.path, self.stat, self.point = path, stat, point
-        self._disk, self._reader = disk, reader
+        self._disk = disk
         self._file: ReadFile = disk.open_read(path)
-        self._piece = PIECE
+        self._walk = reader.begin(self._file, path, stat.size, start.next_offset, self._take, start=start.position)
         self.begin = replace(start)
         self.seen = replace(start)
         self._reached = start.next_offset >= point
@@ -176,23 +177,17 @@ class FlushedScan:
 
     def advance(self) -> tuple[int, bool]:
         """Read the next piece; return its bytes, and whether that was the last."""
-        seen, size = self.seen, self.stat.size
-        end = min(seen.position + self._piece, size)
-        before = seen.position
-        if self.reaches_point or end <= before:
+        seen, walk = self.seen, self._walk
+        if self.reaches_point or seen.position >= self.stat.size:
             return 0, True
-        scan = self._reader.scan(self._file, self.path, end, seen.next_offset, self._take, start=before)
-        is_cut = scan.stop is Stop.NEED_MORE and end < size
-        read = scan.valid_size - before
-        self._piece = self._piece * 2 if is_cut and read <= 0 else PIECE
+        before = walk.position
+        scan = walk.advance(PIECE)
         seen.from_device = self._disk.is_from_device(self._file)
-        if self._reached:  # whatever it stopped at lies behind the point
+        if self._reached:  # where it stopped lies behind the point
             seen.stop = Stop.END
-            return max(read, 0), True
-        if not scan.blamed_earlier:
-            seen.position, seen.next_offset = scan.valid_size, scan.next_offset
-        seen.stop = Stop.END if is_cut else scan.stop
-        return max(read, 0), scan.blamed_earlier or not (is_cut or (scan.stop is Stop.END and end < size))
+        else:
+            seen.note(walk, scan)
+        return walk.position - before, self._reached or scan is not None
 
     def _take(self, rows: BatchRows, count: int, _window: memoryview, _origin: int) -> None:
         if self._reached:

@@ -23,7 +23,7 @@ _HEADER_OVERHEAD: Final = 6
 
 
 class NewRecord(NamedTuple):
-    """A record that has no place yet. `source` is where it came from, for who has to tell what was refused."""
+    """A record without an offset yet. `source`: where it came from, for the report of what was refused."""
 
     key: bytes | None
     value: bytes | None

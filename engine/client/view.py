@@ -1,7 +1,7 @@
-"""Reads the log of a partition that somebody else owns: nothing is locked, and nothing is changed.
+"""Reads the log of a partition that another process owns: nothing is locked, and nothing is changed.
 
-What is below the log end is found anew with each `refresh`, from the files as they are. A log that is being written to
-may end in half a batch, which is not seen until it is whole; files that go meanwhile are looked for again.
+Each `refresh` finds the log end again, from the files as they are. A log that is being written to may end in half a
+batch, which is not seen until it is whole; a file that is removed meanwhile is looked for again.
 """
 
 from __future__ import annotations
@@ -102,6 +102,6 @@ class LogView:
         return find_by_time(self._segments, self.log_start, self.log_end, timestamp)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for segment in self._segments:
             segment.close()

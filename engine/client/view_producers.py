@@ -1,4 +1,4 @@
-"""The producers of a log that somebody else owns: the newest sound snapshot, and what the batches behind it add."""
+"""The producers of a log that another process owns: the newest sound snapshot, and what the batches behind it add."""
 
 from __future__ import annotations
 

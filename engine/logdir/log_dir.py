@@ -45,7 +45,7 @@ Points = dict[TopicPartition, Offset]
 
 
 class LogDir:
-    """See the module. `offline` says why nothing may be done here any more, None while all is well.
+    """A log directory that is ours. `offline`: why it takes no change any more, None while it does.
 
     `status`: what that is for the exit status. `recovered`: the plan that was carried out, None where none was needed.
 
@@ -77,11 +77,11 @@ class LogDir:
         self._lock.enter_context(self.options.lock(self.path))
 
     def release(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         self._lock.close()
 
     def directories(self) -> list[DirectoryName]:
-        """Return the directories of partitions, in whatever state; the metadata log is none of our business.
+        """Return the directories of partitions, in any state; the metadata log is left out.
 
         Raises `CorruptData` for a directory that is none of a partition, `ReadFault`.
         """
@@ -100,7 +100,7 @@ class LogDir:
         ]
 
     def recover(self, now_ms: int) -> None:
-        """Bring the directory in order, unless it was shut down cleanly. The marker, where there is one, stays.
+        """Recover the directory, unless it was shut down cleanly. A marker of that stays.
 
         Raises as `recover_log_dir` does.
         """
@@ -271,14 +271,14 @@ class LogDir:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of everything, as a crash would."""
+        """Close all files and release the lock without a write, as a crash would."""
         for partition in self.partitions.values():
             with contextlib.suppress(EnvironmentFault):
                 partition.let_go()
         self.release()
 
     def go_offline(self, reason: str, status: ExitStatus = ExitStatus.ENVIRONMENT) -> None:
-        """Give the directory up: no sync, no checkpoint, no marker; whatever was not flushed is as after a crash."""
+        """Give the directory up: no sync, no checkpoint, no marker; what was not flushed is as after a crash."""
         if self.offline is None:
             place = printable(self.path)
             self.offline = reason if reason.startswith(f"{place}: ") else f"{place}: {reason}"

@@ -72,7 +72,7 @@ def _goes_alone(log_dir: LogDir, fault: LogmendError) -> bool:
 
 
 def _refuse_duplicates(log_dirs: Sequence[LogDir]) -> None:
-    """Raise `ConfigInvalid` for a partition that lies in two log directories: nobody knows which one is right."""
+    """Raise `ConfigInvalid` for a partition that lies in two log directories: which one is right cannot be known."""
     places: dict[str, PurePath] = {}
     for log_dir in log_dirs:
         if log_dir.offline is None:

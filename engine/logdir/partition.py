@@ -59,15 +59,15 @@ class Partition:
         return done
 
     def close_removed(self) -> None:
-        """Let go of the segments that have left the log; for when their files go."""
+        """Close the segments that have left the log; for when their files are removed."""
         self.log.close_removed()
 
     def let_go(self) -> None:
-        """Let go of all files and nothing else, as a crash would."""
+        """Close all files and do nothing else, as a crash would."""
         self.log.close_abruptly()
 
     def close(self) -> None:
-        """Make everything durable and let go of it; raises as `Log.close` does."""
+        """Make everything durable and close it; raises as `Log.close` does."""
         self.begin_pending_epoch()
         self.epochs.save()
         self.log.close()
@@ -122,7 +122,7 @@ class Partition:
             return ()
         if found.needs_roll:
             self.log.roll(now_ms)
-        # First the log start, so that nobody is sent to a segment that goes.
+        # First the log start, so that no reader is sent to a segment that is deleted.
         self.log.set_log_start(found.log_start)
         bases = {verdict.segment.base_offset for verdict in found.deletable}
         removed = self.log.delete_segments(s for s in self.log.segments.all if s.base_offset in bases)

@@ -74,7 +74,7 @@ def _bases(names: list[FileName], role: FileRole) -> set[int | None]:
 
 
 def trim_indexes(fs: Fs, directory: PurePath) -> None:
-    """Take the preallocated zeros off the indexes of a directory that a crash left and that nobody here opens.
+    """Take the preallocated zeros off the indexes of a directory that a crash left and that is not opened here.
 
     A broker trims them when it closes a log; a clean shutdown marker says that this was done, and it would take the
     zeros for entries. Raises `ReadFault` and `WriteFault`.

@@ -25,7 +25,7 @@ RETRY_MS: Final = 900_000
 
 
 class RoundAborted(LogmendError):
-    """Somebody changed the segments that a round was at; what it had swapped in stays, and a later round goes on."""
+    """The segments of a round were changed under it; what it had swapped in stays, and a later round goes on."""
 
     status = ExitStatus.TERMINATED
 

@@ -38,7 +38,7 @@ Spread = Callable[[Callable[[Partition], LogmendError | None], list[Partition]],
 
 
 class LogManager:
-    """See the module. `topics` creates, lists, alters and deletes; everything else is here."""
+    """The log directories of one process. `topics` creates, lists, alters and deletes; everything else is here."""
 
     def __init__(self, fs: Fs, log_dirs: Sequence[LogDir], options: ManagerOptions, now_ms: int) -> None:
         """For `open` alone."""
@@ -170,8 +170,8 @@ class LogManager:
     def write_back(self, name: TopicPartition) -> None:
         """Make durable what was appended so far, as `Log.sync` does, but beside everything else and from any thread.
 
-        Nothing of the log changes, and no consumer sees more: a later sync finds less to do. Raises `WriteFault`, which
-        `fail` is to be told of, and as `partition` does.
+        Nothing of the log changes, and no consumer sees more: a later sync finds less to do. Raises as `partition`
+        does, and `WriteFault`, which the caller passes to `fail`.
         """
         log = self.partition(name).log
         segments = log.segments.between(log.recovery_point, INT64_MAX)
@@ -253,7 +253,7 @@ class LogManager:
     def run_due(self, now_ms: int) -> list[LogmendError]:
         """Do what is due by the intervals of the options; return what went wrong.
 
-        A full disk is tried again next time; whatever else the disk refused has taken its log directory offline.
+        A full disk is tried again next time; any other fault of the disk has taken its log directory offline.
         """
         return self._schedule.run_due(now_ms)
 
@@ -283,7 +283,7 @@ class LogManager:
         return self._each(lambda _, partition: partition.flush_due(now_ms))
 
     def retain(self, now_ms: int) -> list[LogmendError]:
-        """Let go of the segments that retention does not keep."""
+        """Delete the segments that retention does not keep."""
 
         def one(log_dir: LogDir, partition: Partition) -> None:
             removed = partition.retain(now_ms)

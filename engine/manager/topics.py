@@ -3,7 +3,7 @@
 A change is written to the list of every log directory before the directories follow, so that the next opening finishes
 what a crash interrupts. Topics that are on disk but not in the list are a broker's. Their settings are those in its
 metadata log, where that can be read, and what the list says of them counts before. Unless both these and the broker's
-own defaults are known, nothing of theirs is deleted or compacted, since nobody has said so.
+own defaults are known, nothing of theirs is deleted or compacted: no setting asks for it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from storage.disk.fs import Fs
 class Topic:
     """A topic: its id (None: its directories do not tell), settings as given, and where its partitions are.
 
-    `partitions` is the number it was given, or by what is there. `config` are all settings in force; `is_settled`: by
-    them records may be deleted and compacted.
+    `partitions`: the number it was given, else that of the directories. `config` are all settings in force;
+    `is_settled`: by them records may be deleted and compacted.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Topic:
 
 
 class Topics:
-    """All topics; see the module. `fenced` takes a log directory offline when the disk fails on it."""
+    """All topics. `fenced` takes a log directory offline when the disk fails on it."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from storage.base.errors import ConfigInvalid, FileVanished, ReadFault, printabl
 from storage.disk.fs import FileKind, Fs, ReadFs, replace_atomically
 
 FIRST_NODE: Final = 1
-"""The node id of log directories that belong to nobody yet."""
+"""The node id of log directories that belong to no broker yet."""
 
 DrawId = Callable[[], bytes]
 
@@ -99,7 +99,7 @@ def _owner(found: dict[PurePath, MetaProperties]) -> tuple[str | None, int | Non
 
 
 def is_absent(fs: ReadFs, path: PurePath) -> bool:
-    """Tell whether there is nothing of this name; what cannot be looked at counts as there."""
+    """Tell whether no file has this name; one that cannot be read counts as present."""
     try:
         fs.stat(path)
     except FileVanished:

@@ -54,7 +54,7 @@ class ManagerOptions:
     compacts: bool = True
     """`log.cleaner.enable`: without it, what is to be compacted stays as it is."""
     cleaner_throttle: Callable[[int], None] = lambda _size: None
-    """Is told of the bytes that compaction reads and writes, and may wait."""
+    """Receives the number of bytes that compaction reads and writes, and may wait."""
     sets_aside: tuple[type[LogmendError], ...] = ()
     """Refusals of one log directory that take it offline alone, while the others are opened."""
     draw_jitter: Callable[[int], int] = lambda _bound: 0

@@ -17,8 +17,8 @@ from storage.base.errors import BatchCorrupt
 from storage.base.units import Epoch, Offset
 from storage.disk.fs import ReadFs
 from storage.index.txn_index import AbortedTxn, encode_txn_index
-from storage.kernel.rows import BatchRows
-from storage.producers.producer_state import ProducerEvent, ProducerState
+from storage.kernel.rows import BatchRows, ProducerEvent
+from storage.producers.producer_state import ProducerState
 from storage.reading.log_reader import LogReader
 
 

@@ -30,9 +30,8 @@ from storage.batch.batch import (
 )
 from storage.batch.record import Record, encode_batch
 from storage.codec.compression import Codec
-from storage.kernel.rows import CONTROL_NONE, BatchRows, Stop
+from storage.kernel.rows import CONTROL_NONE, BatchRows, ProducerEvent, Stop
 from storage.kernel.scan import scan_batches
-from storage.producers.producer_state import ProducerEvent
 from storage.producers.producers import Origin, events_of
 from storage.segment.segment_types import BatchEnd
 
@@ -91,7 +90,7 @@ def check_leader_append(data: memoryview, leading: Leading) -> Checked | None:
     target = codec if wanted == PRODUCER else _CODECS[wanted]
     if first.magic == 2 and (codec == target or (codec == 0 and first.is_control)):
         return _in_place(*batches[0], leading)
-    return _encoded_anew(batches, target, leading)
+    return _re_encoded(batches, target, leading)
 
 
 def _whole_batches(data: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -141,7 +140,7 @@ def _check_header(header: BatchHeader, first: BatchHeader, origin: Origin) -> No
 def _in_place(header: BatchHeader, batch: memoryview, leading: Leading) -> Checked:
     """Check a batch whose payload stays as it is, and set what the leader sets in its header."""
     found = judge_records(header, batch, leading.config, leading.now_ms)
-    if header.codec and not found.is_dense:  # a broker means to encode them anew, and fails on it
+    if header.codec and not found.is_dense:  # a broker sets out to re-encode them, and fails
         raise InvalidRecord("offsets that are not 0, 1, 2 and so on in a compressed batch")
     base_offset = leading.next_offset + header.record_count - 1 - header.last_offset_delta
     copy = bytearray(batch)
@@ -166,7 +165,7 @@ def _set_times(view: memoryview, header: BatchHeader, timestamp: int, type_bit: 
 def _checked_leader(copy: bytearray, header: BatchHeader, base_offset: int, largest: int, leading: Leading) -> Checked:
     """Return what the log must know of one batch, `copy`, as it will be written.
 
-    Of `header` offset, epoch and times may be those of before.
+    Of `header` offset, epoch and times may be those that the client sent.
     """
     last = base_offset + header.last_offset_delta
     made = Checked(
@@ -194,10 +193,10 @@ def _checked_leader(copy: bytearray, header: BatchHeader, base_offset: int, larg
     return made
 
 
-# ---- encoded anew
+# ---- re-encoded
 
 
-def _encoded_anew(batches: Sequence[tuple[BatchHeader, memoryview]], target: int, leading: Leading) -> Checked:
+def _re_encoded(batches: Sequence[tuple[BatchHeader, memoryview]], target: int, leading: Leading) -> Checked:
     """Return all records in one batch of magic 2 with the codec `target`, with dense offsets."""
     header, batch = batches[0]
     config = leading.config
@@ -238,11 +237,11 @@ def _rewritten(batches: Iterable[tuple[BatchHeader, memoryview]], target: int, l
             judge.see(number, record)
             size += len(record.key or b"") + len(record.value or b"")
             if size > ENCODED_LIMIT:
-                raise UnsupportedFormat(f"records of more than {ENCODED_LIMIT} bytes to be encoded anew")
+                raise UnsupportedFormat(f"records of more than {ENCODED_LIMIT} bytes to be re-encoded")
             records.append(record._replace(offset=len(records), timestamp_type=TimestampType.CREATE))
         judge.finish()
     if first is None or not records:
-        raise InvalidRecord("no record to be encoded anew")
+        raise InvalidRecord("no record to be re-encoded")
     return encode_batch(
         records,
         codec=target,

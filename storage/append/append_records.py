@@ -1,7 +1,7 @@
-"""The records of a client's batch: looked at one by one before they are appended, and encoded with another codec.
+"""The records of a client's batch: judged before they are appended, and encoded with another codec.
 
-All that a broker looks at is looked at, by the kernel and without an object for a record: whether every record keeps to
-the format, offsets, keys, timestamps. Only where something is to be refused are records decoded, to tell which and why.
+The kernel checks all that a broker checks, without an object for a record: format, offsets, keys, timestamps. Only
+where something has to be refused are records decoded, to name the record and the reason.
 Source: Apache Kafka 4.3.0, LogValidator, DefaultRecordBatch.
 """
 
@@ -18,12 +18,11 @@ from storage.base.varint import read_varint
 from storage.batch.batch import HEADER_V2, BatchHeader, TimestampType, attributes_of, encode_batch_v2
 from storage.batch.record import Record, records_of
 from storage.codec.compression import HELD_LIMIT, Codec, compress, decompress, decompress_stream
-from storage.kernel.dedupe import FASTEST
 from storage.kernel.rows import Walked
-from storage.kernel.scan import walk_records
+from storage.kernel.scan import move_records, walk_records
 
 ENCODED_LIMIT: Final = 256 << 20
-"""Bytes of keys and values, or of records, that are encoded anew at most."""
+"""Bytes of keys and values, or of records, that are re-encoded at most."""
 _STREAM_LIMIT: Final = 32 * HELD_LIMIT
 _SHOWN: Final = 3
 _SIZE_BYTES: Final = 5
@@ -61,7 +60,7 @@ def judge_records(header: BatchHeader, batch: memoryview, config: LogConfig, now
 def walk_batch(header: BatchHeader, batch: memoryview) -> Walked:
     """Return what all records of a batch of magic 2 are, decompressed in pieces; raises as `records_of` does."""
     payload = batch[HEADER_V2.size : header.size]
-    if header.record_count == 0:  # then nobody looks at the payload
+    if header.record_count == 0:  # then no reader parses the payload
         return _NOTHING
     if not header.codec:
         walked = walk_records(payload, header.record_count, base_timestamp=header.base_timestamp)
@@ -151,7 +150,7 @@ def judge_each(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms
 
 
 class Judge:
-    """Notes what is wrong with the records of a batch; all of them are looked at before the append is refused."""
+    """Notes what is wrong with the records of a batch; all of them are checked before the append is refused."""
 
     def __init__(self, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
         self._needs_key = config.is_compacted
@@ -206,7 +205,7 @@ def with_codec(header: BatchHeader, batch: memoryview, target: int, config: LogC
     payload = decompress(header.codec, batch[HEADER_V2.size : header.size], magic=2, limit=ENCODED_LIMIT)
     is_fixed = header.timestamp_type is TimestampType.LOG_APPEND
     flags, has_base = b"\1" * header.record_count, False
-    moved, base, largest = FASTEST.move_records(
+    moved, base, largest = move_records(
         payload, flags, header.record_count, header.base_timestamp, is_fixed, header.max_timestamp, has_base, 0
     )
     made = BatchHeader(

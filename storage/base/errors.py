@@ -132,7 +132,7 @@ class NoRoom(LogmendError):
 
 
 class LogDirInUse(LogmendError):
-    """Somebody, most likely a broker, holds the lock of a log directory."""
+    """Another process, most likely a broker, holds the lock of a log directory."""
 
     status = ExitStatus.IN_USE
 

@@ -1,7 +1,7 @@
 """Fixed layouts of bytes: one list of fields gives the struct that reads them and the table that documents them.
 
 Every module-level `Layout` of `storage` and `checkpoint` has a table in docs/formats, named by a comment above it; a
-test compares the two row by row, so that a format is not stated twice without somebody noticing.
+test compares the two row by row, so that a second, differing statement of a format fails.
 """
 
 from __future__ import annotations

@@ -64,6 +64,6 @@ class OffsetOutOfRange(Refused):
 
 
 class LogUnusable(LogmendError):
-    """The log is closed, or a sync of it failed: nothing more may be written or promised until it is opened anew."""
+    """The log is closed, or a sync of it failed: nothing more may be written or promised until it is opened again."""
 
     status = ExitStatus.ENVIRONMENT

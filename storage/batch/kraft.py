@@ -1,6 +1,6 @@
 """KRaft's own log and its snapshots: the frame of a metadata record, and the order of a snapshot's batches; pure.
 
-`<offset>-<epoch>.checkpoint` and `bootstrap.checkpoint` are batches of magic 2, one behind another, as in a `.log`.
+`<offset>-<epoch>.checkpoint` and `bootstrap.checkpoint` are batches of magic 2 in sequence, as in a `.log`.
 Source: Apache Kafka 4.3.0, AbstractApiMessageSerde, RecordsSnapshotWriter, RecordsSnapshotReader.
 """
 

@@ -1,7 +1,7 @@
 """The records inside a batch: lazily, for every magic and codec, in bounded memory; and the writing of magic 2.
 
 Pure. Checksums are not looked at here: `storage.batch.batch.ensure_sound` does that. Kafka's crash recovery does not
-look at records at all, so what breaks the format here may lie in a batch whose checksum holds, as somebody wrote it.
+look at records at all, so what breaks the format here may lie in a batch whose checksum holds, as its writer made it.
 Source: Apache Kafka 4.3.0, DefaultRecord, DefaultRecordBatch.RecordIterator.
 """
 

@@ -1,6 +1,6 @@
 """What compaction makes of one batch: it stays as it is, or some of it does, or a header, or nothing; pure.
 
-The record bytes that stay are carried over, not decoded and encoded anew. What is rebuilt is of magic 2, whatever it
+The record bytes that stay are carried over, not decoded and encoded again. What is rebuilt is of magic 2, whatever it
 was: brokers write nothing else any more. The batch is to be sound, its checksum verified: what is rebuilt gets a new
 one, and rot must not be sealed under that.
 Source: Apache Kafka 4.3.0, Cleaner.cleanInto, MemoryRecords.filterTo.
@@ -28,8 +28,8 @@ from storage.batch.record import Record, encode_record
 from storage.cleanup.cleaned_txns import CleanedTransactions
 from storage.cleanup.offset_map import OffsetMap
 from storage.codec.compression import compress
-from storage.kernel.dedupe import FASTEST
 from storage.kernel.python.dedupe_python import fields_of
+from storage.kernel.scan import move_records
 from storage.segment.segment_types import BatchEnd
 
 
@@ -186,7 +186,7 @@ def _rebuilt(header: BatchHeader, payload: bytes, flags: bytearray, kept: int, h
         attributes, base = attributes | DELETE_HORIZON_BIT, horizon
     is_append_time = header.timestamp_type is TimestampType.LOG_APPEND
     has_base = horizon is not None or header.has_delete_horizon
-    records, base, newest = FASTEST.move_records(
+    records, base, newest = move_records(
         payload, flags, header.record_count, header.base_timestamp, is_append_time, header.max_timestamp, has_base, base
     )
     changed = header._replace(attributes=attributes, base_timestamp=base, max_timestamp=newest, record_count=kept)

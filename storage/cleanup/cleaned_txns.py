@@ -13,7 +13,7 @@ from storage.kernel.rows import ABORT, COMMIT
 
 
 class CleanedTransactions:
-    """Is told of every batch of one round in the order of the log, across all segments and groups of it.
+    """The transactions of one round: receives every batch in the order of the log, across all segments and groups.
 
     The aborted transactions that overlap a segment are to be `add`ed before its first batch; one may come several
     times. `kept` collects those whose ABORT marker was met after data of them: they belong in the transaction index of

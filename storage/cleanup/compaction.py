@@ -48,7 +48,7 @@ class Uncleanable(CorruptData):
 
 
 class OffsetsOverflow(LogmendError):
-    """Offsets of `segment` do not fit 31 bits above its base: it is to be split, and the round begun anew."""
+    """Offsets of `segment` do not fit 31 bits above its base: it must be split, and the round started again."""
 
     def __init__(self, segment: LogSegment, offset: int) -> None:
         super().__init__(f"offset {offset} is out of the range of a segment of {segment.base_offset}")
@@ -96,8 +96,8 @@ def _take_no_time(_: int) -> None: ...
 class Compaction:
     """How the log of one directory is compacted.
 
-    `last_records` returns what the log knows of its active producers; it is asked for each group. `throttle` is told of
-    every piece of bytes read, and written; it may wait, and may raise a `LogmendError` to end the round: the segment
+    `last_records` returns what the log knows of its active producers, and is called for each group. `throttle` receives
+    the size of every piece read or written; it may wait, and may raise a `LogmendError` to end the round: the segment
     that was being written goes, groups that were swapped in stay, and the next round does it all again.
     """
 

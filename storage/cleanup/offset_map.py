@@ -9,8 +9,8 @@ Source: Apache Kafka 4.3.0, SkimpyOffsetMap, Cleaner.
 from __future__ import annotations
 
 from storage.base.errors import ConfigInvalid
-from storage.kernel.dedupe import FASTEST, Passes
 from storage.kernel.python.dedupe_python import SLOT_BYTES, digest_of, find_slot
+from storage.kernel.scan import KERNEL, Kernel
 
 
 class OffsetMap:
@@ -19,9 +19,9 @@ class OffsetMap:
     `latest` is the offset up to which the log was put into it, inclusive; -1 if none of it was.
     """
 
-    __slots__ = ("_block", "_passes", "_table", "_words", "latest", "limit", "size", "slots")
+    __slots__ = ("_block", "_kernel", "_table", "_words", "latest", "limit", "size", "slots")
 
-    def __init__(self, memory_bytes: int, load_factor: float = 0.9, passes: Passes = FASTEST) -> None:
+    def __init__(self, memory_bytes: int, load_factor: float = 0.9, kernel: Kernel = KERNEL) -> None:
         """Take up to `memory_bytes` (and a few slots), and as many keys as fill it to the `load_factor`.
 
         Raises `ConfigInvalid` if that is not even two keys: compaction would never get on.
@@ -32,7 +32,7 @@ class OffsetMap:
             raise ConfigInvalid(
                 f"log.cleaner.dedupe.buffer.size: {memory_bytes} bytes hold {self.limit} keys; two are the least"
             )
-        self._table, self._passes = _prime_above(self.slots), passes
+        self._table, self._kernel = _prime_above(self.slots), kernel
         self.clear()
 
     def clear(self) -> None:
@@ -68,7 +68,7 @@ class OffsetMap:
 
         `payload` holds the `count` records of a batch, checked and decompressed.
         """
-        self.size, latest, is_full = self._passes.put_keys(
+        self.size, latest, is_full = self._kernel.put_keys(
             self._block, self._table, payload, count, base_offset, start, self.size, self.limit
         )
         self.latest = max(self.latest, latest)
@@ -78,7 +78,7 @@ class OffsetMap:
         self, payload: bytes, count: int, base_offset: int, flags: bytearray, *, tombstones_stay: bool
     ) -> tuple[int, int, int]:
         """Flag the records of such a payload that stay; return what `dedupe_python.mark_kept` does."""
-        return self._passes.mark_kept(
+        return self._kernel.mark_kept(
             self._block, self._table, payload, count, base_offset, self.latest, tombstones_stay, flags
         )
 

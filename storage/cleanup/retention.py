@@ -17,7 +17,7 @@ from storage.base.units import Offset
 
 
 class Reason(Enum):
-    """The rule that lets a segment go; the value is what is said of it."""
+    """The rule by which a segment is deleted; the value is its text for people."""
 
     LOG_START = "all of it lies below the log start offset"
     SIZE = "the log is larger than retention.bytes without it"
@@ -62,14 +62,14 @@ class LogEnds:
 
 
 class Check(NamedTuple):
-    """One condition that was looked at for a segment, with the numbers that were compared, in words."""
+    """One condition that was checked for a segment, with the numbers that were compared, in words."""
 
     holds: bool
     text: str
 
 
 class Verdict(NamedTuple):
-    """What becomes of one segment, and every condition that was looked at until that was clear, in order."""
+    """What becomes of one segment, and every condition that was checked until that was clear, in order."""
 
     segment: RetainedSegment
     reason: Reason | None
@@ -169,7 +169,7 @@ _EMPTY: Final = Check(holds=False, text="it is the active segment and empty")
 
 
 def _qualifies(segment: RetainedSegment, ends: LogEnds, rule: _Rule, checks: list[Check]) -> bool:
-    """Tell whether the segment may go by this rule, and note what was looked at."""
+    """Tell whether the segment may be deleted by this rule, and note what was checked."""
     if segment.next_base is None and not segment.size:
         if _EMPTY not in checks:
             checks.append(_EMPTY)

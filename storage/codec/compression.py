@@ -151,7 +151,7 @@ def _refuse_old_magic(magic: int) -> None:
         raise BatchCorrupt(f"zstd does not exist in magic {magic}")
 
 
-# gzip: members one behind another, read as Java's GZIPInputStream does
+# gzip: members in sequence, read as Java's GZIPInputStream does
 
 
 def _gunzip(payload: memoryview) -> Iterator[bytes]:
@@ -225,13 +225,13 @@ def _gzip(data: bytes, level: int) -> bytes:
     return _GZIP_WRITTEN_HEADER + body + _GZIP_TRAILER.pack(zlib.crc32(data), len(data) & 0xFFFFFFFF)
 
 
-# zstd: frames one behind another, some to be skipped
+# zstd: frames in sequence, some to be skipped
 
 
 def _zstd() -> ModuleType:
     if sys.version_info >= (3, 14):
         return importlib.import_module("compression.zstd")
-    # A batch of 1 KiB is not decompressed in much more time than `import_module` takes to find what is there.
+    # A batch of 1 KiB is not decompressed in much more time than `import_module` takes to find the module.
     return sys.modules.get("backports.zstd") or importlib.import_module("backports.zstd")
 
 

@@ -42,7 +42,7 @@ def decode_stream(payload: memoryview, *, limit: int) -> Iterator[bytearray]:
     position = STREAM_HEADER.size
     while len(payload) - position >= _SIZE_FIELD:
         field = bytes(payload[position : position + _SIZE_FIELD])
-        if field == _REPEATED_HEADER:  # streams one behind another
+        if field == _REPEATED_HEADER:  # streams in sequence
             position += STREAM_HEADER.size
             if position > len(payload):
                 raise BatchCorrupt("snappy: ends inside a header")

@@ -332,25 +332,9 @@ place_value(PyObject *type, int is_found, const struct place *found)
                                             found->max_timestamp, 2}, 6);
 }
 
-/* seek_batch(descriptor, start, end, timestamp, type): position, size, base and last offset, largest timestamp and magic
-   of the first batch from `start` on that reaches it, or None. */
-static PyObject *
-module_seek_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
-{
-    long long asked[4];
-    struct piece piece;
-    struct place found;
-    int is_found;
-    if (!has_arguments(count, 5) || !numbers_of(args, 4, asked))
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    is_found = place_find(&piece, (int)asked[0], (struct hint){asked[1], -1}, asked[2], INT64_MAX, asked[3], &found);
-    Py_END_ALLOW_THREADS
-    return place_value(args[4], is_found, &found);
-}
-
-/* seek_offset(descriptor, offset index, base offset, end, offset, type): the same of the first batch that reaches the
-   offset, from where the index says on. */
+/* seek_offset(descriptor, offset index, base offset, end, offset, type): position, size, base and last offset, largest
+   timestamp and magic of the first batch that reaches the offset, searched from the index entry on; None where Python has
+   to search. */
 static PyObject *
 module_seek_offset(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
@@ -372,7 +356,7 @@ module_seek_offset(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_
 }
 
 /* seek_time(descriptor, time index, offset index, base offset, end, timestamp, log start, type): timestamp and offset of
-   the first record from both on, or None where more has to be looked at than one plain batch. */
+   the first record from both on, or None where one plain batch does not tell. */
 static PyObject *
 module_seek_time(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
@@ -434,7 +418,6 @@ module_sync_file_system(PyObject *Py_UNUSED(module), PyObject *descriptor)
 static PyMethodDef functions[] = {
     {"entries", module_entries, METH_VARARGS, NULL},
     {"parts", module_parts, METH_VARARGS, NULL},
-    {"seek_batch", (PyCFunction)(void (*)(void))module_seek_batch, METH_FASTCALL, NULL},
     {"seek_offset", (PyCFunction)(void (*)(void))module_seek_offset, METH_FASTCALL, NULL},
     {"seek_time", (PyCFunction)(void (*)(void))module_seek_time, METH_FASTCALL, NULL},
 #ifdef __linux__

@@ -74,7 +74,7 @@ place_read(const struct piece *piece, int64_t position, int64_t end, struct plac
 }
 
 /* Find the first batch from `hint.start` on that reaches `offset` or `timestamp` and ends by `end`; false where anything
-   but batches of magic 2 comes before it, or the disk refuses: then somebody else has to look. */
+   but batches of magic 2 comes before it, or the disk refuses: then Python has to look. */
 static inline int
 place_find(struct piece *piece, int file, struct hint hint, int64_t end, int64_t offset, int64_t timestamp,
            struct place *found)

@@ -27,7 +27,7 @@ from storage.disk.file_stat import ALL_KINDS, FileKind, FileStat, stat_of
 from storage.disk.os_files import SCANDIR, Fault, OsReadFile, OsWriteFile, kernel, read_fault, refusal, write_fault
 from storage.disk.volume import open_volume
 
-__all__ = ["FileKind", "FileStat", "OsWriteFile", "read_fault", "write_fault"]  # to be had from here as well
+__all__ = ["FileKind", "FileStat", "OsWriteFile", "read_fault", "write_fault"]  # exported from here as well
 _disk, _LOCK_NAME = kernel, ".lock"
 # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes. It means nothing for a plain file.
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -325,8 +325,8 @@ class ReadOnlyFs:
         self.kernel = getattr(inner, "kernel", lambda: None)
 
 
-# Closing any descriptor of a file drops every POSIX lock that the process has on it. So whoever in this process opens a
-# `.lock` has this turn and looks at what is held: log directory, by device and inode -> the process that holds it.
+# Closing any descriptor of a file drops every POSIX lock that the process has on it. A thread that opens a `.lock`
+# therefore takes this turn, and looks at the locks that are held: device and inode of a log directory -> process.
 _turn: Final = threading.Lock()
 _held: Final[dict[tuple[int, int], int]] = {}
 
@@ -343,7 +343,7 @@ def _open_lock(path: PurePath, flags: int) -> int:
 
 
 def _take_lock(directory: PurePath) -> int | None:
-    """Return a descriptor that holds the lock, None if somebody else has it; raises `OSError`."""
+    """Return a descriptor that holds the lock, None if another process has it; raises `OSError`."""
     path = directory / _LOCK_NAME
     for _ in range(8):
         with (  # a new one belongs to the owner of the directory, so that a broker can open it
@@ -374,7 +374,7 @@ def lock_log_dir(directory: PurePath) -> Iterator[None]:
     Kafka locks by Java's FileChannel: on Linux a POSIX record lock, beside which `flock` would succeed. Closing another
     descriptor of the file would drop it, so `OsFs` never opens a `.lock`. The file stays: another may just open it.
 
-    Raises `LogDirInUse` if somebody, this process included, holds it; `FileVanished` if there is no such directory;
+    Raises `LogDirInUse` if a process, this one included, holds it; `FileVanished` if there is no such directory;
     `WriteFault` if the file is not a plain one or cannot be opened or locked.
     """
     with _turn, _raising(write_fault, "locking", directory / _LOCK_NAME):

@@ -82,7 +82,7 @@ class GroupSync:
             for _ in range(threads):
                 try:
                     tasks.append(pool.submit(work))
-                except BaseException:  # there are no more threads to be had; nobody else shall do it
+                except BaseException:  # no thread could be started; no other may do the work
                     pool.drop()
                     raise
                 self._inside += 1

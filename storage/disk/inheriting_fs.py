@@ -1,4 +1,4 @@
-"""A file system on which what is made belongs to whom the directory belongs that it is made in.
+"""A file system on which new files and directories get the owner of their directory.
 
 A broker runs as one user, and cannot open what another one leaves in its log directories.
 """

@@ -1,4 +1,4 @@
-"""Open files of the real disk, and what their failures are raised as; to be had from `storage.disk.fs`."""
+"""Open files of the real disk, and the errors that their failures are raised as; `storage.disk.fs` exports them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from storage.base.errors import DiskFull, EnvironmentFault, FileVanished, ReadFa
 
 try:
     from storage.disk import _disk as kernel
-    from storage.disk._disk import seek_batch, seek_offset, seek_time
+    from storage.disk._disk import seek_offset, seek_time
 except ImportError:  # it may not have been built, or from other sources
     kernel = None  # type: ignore[assignment]
 
-    seek_batch = lambda *_: None  # noqa: E731
     seek_offset = lambda *_: None  # noqa: E731
     seek_time = lambda *_: None  # noqa: E731
 
 __all__ = ["SCANDIR", "Fault", "OsReadFile", "OsWriteFile", "kernel", "read_fault", "refusal", "write_fault"]
 SCANDIR: Final = os.scandir
-"""Whoever puts another in its place shows another disk."""
+"""A test that replaces it shows another disk."""
 _FULL, _GONE = (errno.ENOSPC, errno.EDQUOT), (errno.ENOENT, errno.ESTALE)
 Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
 Data = bytes | bytearray | memoryview
@@ -89,11 +88,6 @@ class OsReadFile(_OpenFile):
         except OSError as error:
             raise read_fault(f"reading at {position + done}", self._path, error) from error
         return done
-
-    def seek_batch(self, start: int, end: int, timestamp: int, kind: type[T]) -> T | None:
-        """See `_disk.seek_batch`; None where `storage.reading.segment_walk` has to look by itself."""
-        with self._turn:
-            return seek_batch(self._number, start, end, timestamp, kind) if os.scandir is SCANDIR else None
 
     def seek_offset(self, index: Data, base: int, end: int, offset: int, kind: type[T]) -> T | None:
         """See `_disk.seek_offset`; None where `storage.reading.segment_walk` has to look by itself."""

@@ -1,7 +1,7 @@
 """OverlayFs: a disk that is only read, with changes beside it in memory; another one would see nothing of them.
 
 So a directory can be recovered, opened and read as it would be afterwards, while not a byte of it changes. What lies
-outside of `tops` cannot be looked at. Memory is what is written: indexes, snapshots, checkpoints; of what recovery sets
+outside of `tops` cannot be read. Memory is what is written: indexes, snapshots, checkpoints; of what recovery sets
 aside (`*.logmend`) only the size is kept, and it reads as zeroes. Errors are those of a real disk. From any thread.
 """
 
@@ -63,7 +63,7 @@ class _File(_Node):
 
 
 class _Directory(_Node):
-    """Its entries are looked up when they are first asked for."""
+    """Its entries are listed at the first use."""
 
     def __init__(self, known: FileStat, base: PurePath | None) -> None:
         super().__init__(known, base)
@@ -83,7 +83,7 @@ def _node(stat: FileStat, base: PurePath | None) -> _Node:
 
 
 class OverlayFs:
-    """See the module; an `Fs`. `now_ns` is the time of whatever is changed."""
+    """An `Fs` over `inner` that keeps all changes in memory. `now_ns` becomes the time of every changed file."""
 
     def __init__(self, inner: ReadFs, tops: Iterable[PurePath], now_ns: int = 0) -> None:
         """Raises as `ReadFs.entries` does for each of `tops`."""

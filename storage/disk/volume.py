@@ -25,7 +25,7 @@ _FLAGS: Final = os.O_CLOEXEC | os.O_NONBLOCK
 class OsVolume:
     """An open file system of the real disk; `device` as a look at any of its files has it.
 
-    It is opened before what is to be synced is written: then an error in between is not told to somebody else.
+    It is opened before the writes that it syncs: then an error in between is reported here, and not to another process.
     """
 
     def __init__(self, directory: PurePath, descriptor: int, nameless: int) -> None:

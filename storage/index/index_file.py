@@ -1,4 +1,4 @@
-"""One index file of a segment: its entries in memory, the file behind them written when it is asked for.
+"""One index file of a segment: its entries in memory, the file behind them written on demand.
 
 A file is exactly as long as its entries; a broker preallocates, accepts ours, and resizes those of the last segment on
 load. Entries wait in memory until `write`: what lies above the recovery point is rebuilt after a crash anyway, and the
@@ -73,7 +73,7 @@ class IndexFile:
         """Keep the first `size` bytes of entries, in memory and in the file."""
         data = self.data
         if size < len(data):
-            self._data = data[:size]  # not in place: somebody may be looking something up
+            self._data = data[:size]  # not in place: another thread may be looking up an entry
         self._written = min(self._written, size)
         if self._on_disk is not None and self._on_disk > self._written:
             self._fs.truncate(self.path, self._written)
@@ -113,13 +113,13 @@ class IndexFile:
         self._dirty = False
 
     def close(self) -> None:
-        """Let go of the file; nothing is written. The entries stay readable."""
+        """Close the file; nothing is written. The entries stay readable."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
     def forget(self) -> None:
-        """Give the memory of the entries back if all of them are in the file; they are read anew when asked for."""
+        """Release the memory of the entries if all of them are in the file; the next use reads them again."""
         if self._data is not None and self._on_disk == self._written == len(self._data) > 0:
             self._data = None
 

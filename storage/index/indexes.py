@@ -390,7 +390,7 @@ class TimeIndexCheck:
     def has_closing_entry(self) -> bool:
         """Tell, once all rows were fed, whether the last entry has the log's largest timestamp.
 
-        It must in a closed segment, unless the file is empty: brokers do that to a time index they had to make anew.
+        It must in a closed segment, unless the file is empty: brokers do that to a time index that they rebuilt.
         """
         return self._largest < 0 or (self._count > 0 and self._times[self._count - 1] == self._largest)
 

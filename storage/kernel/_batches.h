@@ -95,7 +95,7 @@ struct led {
 };
 
 /* Tell whether `data` is one whole batch of magic 2 without codec, as a client sends it, with nothing to refuse and nothing
-   to set but what lies outside the checksum; false says no more than that somebody has to look closer. */
+   to set but what lies outside the checksum; false only asks for a closer look. */
 static int
 lead_batch(const uint8_t *data, size_t size, struct led *led)
 {

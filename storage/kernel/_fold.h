@@ -204,7 +204,7 @@ fold_index(struct fold *fold, const int64_t *position, const int64_t *last, cons
 /* ---- offsets, epochs, sets ---- */
 
 /* Nearly always all rows agree with what was expected of them. That is asked of whole columns first, in loops without
-   branches that a compiler turns into vectors; rows are looked at one by one only where the answer is no. */
+   branches that a compiler turns into vectors; single rows are read only where the answer is no. */
 
 static inline int
 all_are(const int64_t *column, int64_t value, size_t count)

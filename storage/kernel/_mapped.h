@@ -1,6 +1,6 @@
 /* The fold of a file that is mapped into memory: the same answers as a fold of what was read of it, without the copy.
 
-   What a mapping cannot give ends a process by a signal, SIGBUS: a sector that cannot be read, a file that somebody cut
+   What a mapping cannot give ends a process by a signal, SIGBUS: a sector that cannot be read, a file that another process cut
    meanwhile. So the mapping lives for one call and nobody else sees it, the call is left from the signal's handler, and
    what is wrong there the caller finds out by reading, which has an errno. */
 
@@ -37,7 +37,7 @@ on_bus_error(int number, siginfo_t *info, void *context)
         guarding = NULL;
         siglongjmp(guard->back, 1);
     }
-    /* Not ours: it is for whoever was here before us. What was touched is touched again after this. */
+    /* Not ours: it is for the handler that was installed before. What was touched is touched again after this. */
     sigaction(number, &before_us, NULL);
     if (was_sent)
         raise(number);

@@ -124,7 +124,7 @@ read_record(const uint8_t *data, size_t *place, size_t size, struct record *reco
     int64_t body;
     if (!read_varint(data, place, size, 5, &body) || body < 1 || (uint64_t)body > size - *place)
         return 0;
-    /* The next record is looked for behind these bytes, not behind the fields, which end there too: so the processor need
+    /* The next record begins behind these bytes, not behind the fields, which end there too: so the processor need
        not wait for them. */
     const size_t end = *place + (size_t)body;
     size_t at = *place + 1; /* behind the attributes */

@@ -208,7 +208,7 @@ module_lead(PyObject *Py_UNUSED(module), PyObject *args)
     struct led led;
     if (!PyArg_ParseTuple(args, "y*Li", &data, &next_offset, &leader_epoch))
         return NULL;
-    /* The lock is kept: for batches of the usual size letting go of it would take as long as the work. */
+    /* The lock is kept: for batches of the usual size a release would take as long as the work. */
     if (!lead_batch(data.buf, (size_t)data.len, &led)) {
         PyBuffer_Release(&data);
         Py_RETURN_NONE;

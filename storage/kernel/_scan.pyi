@@ -1,7 +1,6 @@
 from typing import Final, final
 
-from storage.kernel.python.fold_python import Facts, Pair
-from storage.kernel.rows import Data, Led
+from storage.kernel.rows import Data, Facts, Led, Pair
 
 COLUMNS: Final[tuple[str, ...]]
 

@@ -9,51 +9,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Final
 
-from storage.kernel.rows import BatchRows, Folded
-from storage.kernel.scan import kernel_name
-from storage.producers.producer_state import ProducerEvent
-
-if TYPE_CHECKING:  # nothing of it is needed where the C kernel was built
-    from storage.kernel.python.fold_python import Facts, Pair, Triple
+from storage.kernel.rows import BatchRows, Facts, Folded, Pair, ProducerEvent, Triple
+from storage.kernel.scan import KERNEL, Fold, kernel_of
 
 EVENT_LIMIT: Final = 200_000
 """Producer events kept of one segment unless told otherwise: at most some 11 MiB in C, several times that in Python."""
-
-
-class Kernel(Protocol):
-    """What both kernels offer."""
-
-    def add(self, rows: BatchRows, count: int) -> None: ...
-
-    def scan(self, window: memoryview, rows: BatchRows, position: int, next_offset: int) -> Folded: ...
-
-    def facts(self) -> Facts: ...
-
-    def epochs(self) -> list[Pair]: ...
-
-    def offset_index(self) -> bytes: ...
-
-    def time_index(self) -> bytes: ...
-
-    def blocks(self) -> bytes: ...
-
-    def events(self) -> array[int]: ...
-
-    def events_overflowed(self) -> bool: ...
-
-
-def _make(
-    kernel: str, base_offset: int, interval: int, max_index_size: int, event_limit: int, block_offsets: int
-) -> Kernel:
-    if kernel == "python":
-        from storage.kernel.python.fold_python import PythonFold  # noqa: PLC0415
-
-        return PythonFold(base_offset, interval, max_index_size, event_limit, block_offsets)
-    from storage.kernel.native import NativeFold  # noqa: PLC0415 (may not have been built)
-
-    return NativeFold(base_offset, interval, max_index_size, event_limit, block_offsets)
 
 
 class ProducerEvents:
@@ -66,17 +28,17 @@ class ProducerEvents:
     not that of the log, which their states do not depend on.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, fold: Fold) -> None:
+        self._fold = fold
 
     @property
     def overflowed(self) -> bool:
         """True if there were more than the limit: then nothing is kept, and a second, streaming pass is needed."""
-        return self._kernel.events_overflowed()
+        return self._fold.events_overflowed()
 
     def packed(self) -> array[int]:
         """Return them as numbers, those of each behind those of the one before, in the order of `ProducerEvent`."""
-        return self._kernel.events()
+        return self._fold.events()
 
     def __iter__(self) -> Iterator[ProducerEvent]:
         numbers, width = self.packed(), len(ProducerEvent._fields)
@@ -88,44 +50,6 @@ class SegmentFold:
 
     Memory: both indexes (bounded by `max_index_size` each), the events (bounded by `event_limit`), a pair for each rise
     of the leader epoch, and 56 bytes a block where blocks are wanted.
-    """
-
-    batch_count: int
-    record_count: int
-    """Of magic 2 only: for older ones it would take decompression."""
-    first_offset: int | None
-    """Base offset of the first batch; None without batches."""
-    next_offset: int
-    """Last offset of the last batch + 1, or the segment's base offset."""
-    max_timestamp: int
-    """Milliseconds; -1 if no batch has one."""
-    max_timestamp_offset: int
-    """Last offset of the earliest batch with that timestamp, or the segment's base offset."""
-    gaps: int
-    """Batches of magic 2 whose base offset is above the last offset + 1 of the batch before; compaction leaves such."""
-    magics: int
-    """Bit `1 << magic` for each magic met."""
-    codecs: int
-    """Bit `1 << codec` for each codec met, none (0) and unknown ones (5 to 7) included."""
-    has_producers: bool
-    digest: int
-    """64 bits over base offset, last offset and stored checksum of each batch in order, however cut into windows.
-
-    CRC-32 in the high and CRC-32C in the low half, over the three numbers as little-endian int64; 0 without batches.
-    """
-    index_overflow: bool
-    """More entries are due than `max_index_size` allows, which makes a broker's rebuild fail.
-
-    The offset index is full at that size, the time index one entry before; nothing is entered in either afterwards.
-    """
-    epoch_fall: Triple | None
-    """(position, epoch, newest epoch before) of the first batch whose leader epoch goes back."""
-    first_gap: Triple | None
-    """(position, expected offset, base offset found) of the first gap."""
-    range_fault: Pair | None
-    """(position, last offset) of the first batch whose last offset is not 0 to 2147483647 above the base offset.
-
-    Such batches, and positions above 2147483647, get no index entry: it could not be written.
     """
 
     def __init__(
@@ -142,38 +66,30 @@ class SegmentFold:
 
         `block_offsets`: how many offsets a block of `blocks` has; 0 for none.
         """
-        chosen = kernel or kernel_name()
-        self._kernel = _make(chosen, base_offset, index_interval_bytes, max_index_size, event_limit, block_offsets)
+        chosen = KERNEL if kernel is None else kernel_of(kernel)
+        self._fold = chosen.new_fold(base_offset, index_interval_bytes, max_index_size, event_limit, block_offsets)
 
     def add(self, rows: BatchRows, count: int) -> None:
         """Fold the first `count` rows, which follow those of the call before; positions are places in the `.log`."""
-        self._kernel.add(rows, count)
-        self._forget()
+        self._fold.add(rows, count)
 
     def scan(self, window: memoryview, rows: BatchRows, *, position: int = 0, next_offset: int = 0) -> Folded:
         """Do what `storage.kernel.scan.scan_batches` does and fold what it finds, to the first byte that is not sound.
 
-        One call for what would be many: the rows are those that fit a cache, and used anew until the window ends; what
-        they hold afterwards is of no use to anybody.
+        One call does the work of many: the rows, which should fit a cache, are refilled until the window ends. They
+        hold nothing of use afterwards.
         """
-        folded = self._kernel.scan(window, rows, position, next_offset)
-        self._forget()
-        return folded
+        return self._fold.scan(window, rows, position, next_offset)
 
     def scan_file(
         self, descriptor: int, rows: BatchRows, *, position: int, end: int, next_offset: int = 0
     ) -> Folded | None:
         """Do the same with the bytes from `position` to `end` of an open file, at most 8 MiB, without copying them.
 
-        It ends with NEED_MORE before bytes that cannot be had, because of a disk or because the file is shorter: who
-        reads them learns why. Returns None, and does nothing, where the kernel cannot do this.
+        It ends with NEED_MORE before bytes that cannot be read, because of a disk or because the file is shorter: a
+        caller that reads them learns why. Returns None, and does nothing, where the kernel cannot do this.
         """
-        scan_file = getattr(self._kernel, "scan_file", None)
-        if scan_file is None:
-            return None
-        folded: Folded = scan_file(descriptor, rows, position, end, next_offset)
-        self._forget()
-        return folded
+        return self._fold.scan_file(descriptor, rows, position, end, next_offset)
 
     def offset_index(self) -> bytes:
         """Return the `.index` that a broker's recovery writes, trimmed: 8 bytes an entry.
@@ -181,11 +97,11 @@ class SegmentFold:
         A batch that begins more than `index_interval_bytes` behind the last one entered (or behind the beginning) is
         entered with its last offset and its own position.
         """
-        return self._kernel.offset_index()
+        return self._fold.offset_index()
 
     def time_index(self) -> bytes:
         """Return the `.timeindex` that a broker's recovery writes, with its closing entry: 12 bytes an entry."""
-        return self._kernel.time_index()
+        return self._fold.time_index()
 
     def blocks(self) -> bytes:
         """Return what lies in each block of offsets, in order: numbers of 8 bytes as this machine has them, 7 a block.
@@ -195,46 +111,101 @@ class SegmentFold:
         64-bit hash over base offset, last offset and stored checksum of each batch: so parts of a block that lie in
         several segments add up, wherever the segments of a log begin.
         """
-        return self._kernel.blocks()
+        return self._fold.blocks()
 
     @property
     def epochs(self) -> list[Pair]:
         """(epoch, base offset of the batch) at each rise above the newest leader epoch met in this segment."""
-        return self._kernel.epochs()
+        return self._fold.epochs()
 
     @property
     def producer_events(self) -> ProducerEvents:
         """The batches with a producer id, thinned out; iterating shows the state at that moment."""
-        return ProducerEvents(self._kernel)
+        return ProducerEvents(self._fold)
 
-    def _forget(self) -> None:
-        for name in _FACTS if "digest" in self.__dict__ else ():
-            delattr(self, name)
+    @property
+    def facts(self) -> Facts:
+        """All that the properties below tell, at once."""
+        return self._fold.facts()
 
-    def __getattr__(self, name: str) -> Any:
-        """Ask the kernel for its facts when one of them is wanted, for most windows are followed by another."""
-        if name not in _FACTS:
-            raise AttributeError(name)
-        for fact, value in zip(_FACTS, self._kernel.facts(), strict=True):
-            setattr(self, fact, value)
-        return getattr(self, name)
+    @property
+    def batch_count(self) -> int:
+        return self.facts.batch_count
 
+    @property
+    def record_count(self) -> int:
+        """Of magic 2 only: for older ones it would take decompression."""
+        return self.facts.record_count
 
-_FACTS: Final = (
-    "batch_count",
-    "record_count",
-    "first_offset",
-    "next_offset",
-    "max_timestamp",
-    "max_timestamp_offset",
-    "gaps",
-    "magics",
-    "codecs",
-    "has_producers",
-    "digest",
-    "index_overflow",
-    "epoch_fall",
-    "first_gap",
-    "range_fault",
-)
-"""In the order of `Facts`."""
+    @property
+    def first_offset(self) -> int | None:
+        """Base offset of the first batch; None without batches."""
+        return self.facts.first_offset
+
+    @property
+    def next_offset(self) -> int:
+        """Last offset of the last batch + 1, or the segment's base offset."""
+        return self.facts.next_offset
+
+    @property
+    def max_timestamp(self) -> int:
+        """Milliseconds; -1 if no batch has one."""
+        return self.facts.max_timestamp
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """Last offset of the earliest batch with that timestamp, or the segment's base offset."""
+        return self.facts.max_timestamp_offset
+
+    @property
+    def gaps(self) -> int:
+        """Batches of magic 2 with a base offset above the last offset + 1 of the batch before, as after compaction."""
+        return self.facts.gaps
+
+    @property
+    def magics(self) -> int:
+        """Bit `1 << magic` for each magic met."""
+        return self.facts.magics
+
+    @property
+    def codecs(self) -> int:
+        """Bit `1 << codec` for each codec met, none (0) and unknown ones (5 to 7) included."""
+        return self.facts.codecs
+
+    @property
+    def has_producers(self) -> bool:
+        return self.facts.has_producers
+
+    @property
+    def digest(self) -> int:
+        """64 bits over base offset, last offset and stored checksum of each batch in order, however cut into windows.
+
+        CRC-32 in the high and CRC-32C in the low half, over the numbers as little-endian int64; 0 without batches.
+        """
+        return self.facts.digest
+
+    @property
+    def index_overflow(self) -> bool:
+        """More entries are due than `max_index_size` allows, which makes a broker's rebuild fail.
+
+        The offset index is full at that size, the time index one entry before; nothing is entered in either afterwards.
+        """
+        return self.facts.index_overflow
+
+    @property
+    def epoch_fall(self) -> Triple | None:
+        """(position, epoch, newest epoch before) of the first batch whose leader epoch goes back."""
+        return self.facts.epoch_fall
+
+    @property
+    def first_gap(self) -> Triple | None:
+        """(position, expected offset, base offset found) of the first gap."""
+        return self.facts.first_gap
+
+    @property
+    def range_fault(self) -> Pair | None:
+        """(position, last offset) of the first batch whose last offset is not 0 to 2147483647 above the base offset.
+
+        Such batches, and positions above 2147483647, get no index entry: it could not be written.
+        """
+        return self.facts.range_fault

@@ -1,4 +1,4 @@
-"""The C kernel: the functions of `storage.kernel.scan` and the fold; importing it fails where it was not built.
+"""The C kernel: everything that `storage.kernel.scan.Kernel` asks for; importing it fails where it was not built.
 
 The loops run without the interpreter's lock: several threads scan at once, each with rows of its own. A window must not
 be changed meanwhile; if it is, the answer may be wrong, but nothing outside of it is read.
@@ -7,10 +7,33 @@ be changed meanwhile; if it is, the answer may be wrong, but nothing outside of 
 from __future__ import annotations
 
 from array import array
+from typing import Final
 
 from storage.base.units import INT64_MAX
 from storage.kernel import _scan
-from storage.kernel.rows import COLUMNS, BatchRows, Folded, Scanned, Stop, Walked
+from storage.kernel._dedupe import mark_kept, move_records, put_keys
+from storage.kernel.rows import COLUMNS, BatchRows, Facts, Folded, Scanned, Stop, Walked
+
+__all__ = (
+    "NAME",
+    "check_records",
+    "choose_crc",
+    "count_up_to",
+    "crc32c",
+    "crc_name",
+    "find_batch",
+    "find_record",
+    "lead_batch",
+    "mark_kept",
+    "move_records",
+    "new_fold",
+    "put_keys",
+    "scan_batches",
+    "walk_headers",
+    "walk_records",
+)
+
+NAME: Final = "c"
 
 if _scan.COLUMNS != COLUMNS or not hasattr(_scan.Fold, "packed_events"):
     raise ImportError("storage.kernel._scan was built from other sources")
@@ -27,50 +50,47 @@ def choose_crc(*, portable: bool) -> None:
 
 
 def crc32c(data: memoryview, value: int = 0) -> int:
-    """Do what `storage.kernel.scan.crc32c` says."""
+    """Do what `storage.kernel.scan.Kernel` says."""
     return _scan.crc32c(data, value)
 
 
 def scan_batches(window: memoryview, rows: BatchRows, *, position: int = 0, next_offset: int = 0) -> Scanned:
-    """Do what `storage.kernel.scan.scan_batches` says."""
+    """Do what `storage.kernel.scan.Kernel` says."""
     count, size, stop = _scan.scan(window, rows.block, rows.capacity, position, next_offset)
     return Scanned(count, size, Stop(stop))
 
 
 def walk_headers(window: memoryview, rows: BatchRows, *, position: int = 0, next_offset: int = 0) -> Scanned:
-    """Do what `storage.kernel.scan.walk_headers` says."""
+    """Do what `storage.kernel.scan.Kernel` says."""
     count, size, stop = _scan.walk(window, rows.block, rows.capacity, position, next_offset)
     return Scanned(count, size, Stop(stop))
 
 
 def find_batch(window: memoryview, start: int, *, lowest: int, highest: int) -> int:
-    """Do what `storage.kernel.scan.find_batch` says."""
+    """Do what `storage.kernel.scan.Kernel` says."""
     # Numbers beyond an int64 are fair to ask for and change no answer: no offset is there.
     return _scan.find(window, start, max(min(lowest, INT64_MAX), -1), max(min(highest, INT64_MAX), -1))
 
 
 def check_records(payload: memoryview, count: int) -> int:
-    """Do what `storage.kernel.scan.check_records` says."""
+    """Do what `storage.kernel.scan.Kernel` says."""
     return _scan.check_records(payload, count)
 
 
 def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, base_timestamp: int = 0) -> Walked:
-    """Do what `storage.kernel.scan.walk_records` says."""
+    """Do what `storage.kernel.scan.Kernel` says."""
     return Walked(*_scan.walk_records(payload, count, first, base_timestamp))
 
 
 def find_record(
     payload: memoryview, count: int, base_timestamp: int, timestamp: int, offset_delta: int
 ) -> tuple[int, int] | None:
-    """Do what `storage.kernel.scan.find_record` says."""
+    """Do what `storage.kernel.scan.Kernel` says."""
     return _scan.find_record(payload, count, base_timestamp, timestamp, offset_delta)
 
 
 count_up_to = _scan.count_up_to
-"""What `storage.kernel.scan.count_up_to` says."""
-
 lead_batch = _scan.lead
-"""What `storage.kernel.scan.lead_batch` says; called as it is, for it is called for every append."""
 
 
 class NativeFold:
@@ -81,9 +101,12 @@ class NativeFold:
     ) -> None:
         self._fold = _scan.Fold(base_offset, interval, max_index_size, event_limit, block_offsets)
         self.blocks = self._fold.blocks
-        self.facts, self.epochs = self._fold.facts, self._fold.epochs
+        self.epochs = self._fold.epochs
         self.offset_index, self.time_index = self._fold.offset_index, self._fold.time_index
         self.events_overflowed = self._fold.events_overflowed
+
+    def facts(self) -> Facts:
+        return Facts(*self._fold.facts())
 
     def add(self, rows: BatchRows, count: int) -> None:
         self._fold.add(rows.block, rows.capacity, count)
@@ -102,3 +125,6 @@ class NativeFold:
 
     def events(self) -> array[int]:
         return array("q", self._fold.packed_events())
+
+
+new_fold = NativeFold

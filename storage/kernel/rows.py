@@ -86,6 +86,47 @@ Led = tuple[bytearray, int, int, int, bool, int, int, int, int]
 and their largest, whether one of them lacks a key, attributes, producer id, producer epoch, base sequence."""
 
 
+class ProducerEvent(NamedTuple):
+    """What one batch with a producer id tells the producer state; the values of its row in `BatchRows`.
+
+    `control` is CONTROL_NONE (-1) for a data batch, CONTROL_EMPTY, CONTROL_UNREADABLE, or type << 32 | coordinator
+    epoch. `base_sequence` is -1 where the batch has none; `max_timestamp` is milliseconds, -1 for none.
+    """
+
+    base_offset: int
+    last_offset: int
+    attributes: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    control: int
+
+
+Pair = tuple[int, int]
+Triple = tuple[int, int, int]
+
+
+class Facts(NamedTuple):
+    """What a fold knows of its segment; `storage.kernel.fold.SegmentFold` describes each."""
+
+    batch_count: int
+    record_count: int
+    first_offset: int | None
+    next_offset: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    gaps: int
+    magics: int
+    codecs: int
+    has_producers: bool
+    digest: int
+    index_overflow: bool
+    epoch_fall: Triple | None
+    first_gap: Triple | None
+    range_fault: Pair | None
+
+
 class Folded(NamedTuple):
     """`size` bytes of sound batches were scanned and folded; then it stopped because of `stop`.
 

@@ -19,8 +19,9 @@ class EpochKeeper(Protocol):
     """Keeps `leader-epoch-checkpoint` for a log, which does not know the file.
 
     The log calls `assign` before it writes the first batch of an epoch: the entry must be durable when that returns, or
-    records could be there under an epoch that nobody knows. What the other calls change may reach the disk later. They
-    come from the thread that changes the log, and what they raise ends the append or the change that they belong to.
+    the log could hold records of an epoch that is not in the file. What the other calls change may reach the disk
+    later. They come from the thread that changes the log, and what they raise ends the append or the change that they
+    belong to.
     """
 
     def assign(self, epoch: Epoch, start_offset: Offset) -> None:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from storage.append.append_check import Checked
 from storage.base.refusals import AppendTooLarge, LogUnusable
 from storage.base.units import INT32_MAX, Offset
-from storage.kernel.rows import Data
+from storage.kernel.rows import Data, ProducerEvent
 from storage.log.durability import Durability
 from storage.log.log_state import LogState
 from storage.log.log_types import Appended, Rolled
 from storage.log.segment_changes import SegmentChanges
-from storage.producers.producer_state import ProducerEvent
 from storage.segment.segment import LogSegment
 from storage.segment.segment_types import EndNumbers
 

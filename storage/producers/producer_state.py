@@ -16,7 +16,7 @@ from storage.base.errors import BatchCorrupt, SnapshotCorrupt, UnsupportedFormat
 from storage.base.layout import Layout
 from storage.base.units import INT32_MAX, Offset
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import ABORT, CONTROL_EMPTY, CONTROL_NONE, CONTROL_UNREADABLE, control_parts
+from storage.kernel.rows import ABORT, CONTROL_EMPTY, CONTROL_NONE, CONTROL_UNREADABLE, ProducerEvent, control_parts
 from storage.kernel.scan import crc32c
 
 SNAPSHOT_HEADER: Final = Layout(
@@ -40,23 +40,6 @@ _CRC_FROM: Final = 6
 _PACKED: Final = 1024
 _TRANSACTIONAL: Final = 0x10
 _START: Final = Offset(0)
-
-
-class ProducerEvent(NamedTuple):
-    """What one batch with a producer id tells the producer state; the values of its row in `BatchRows`.
-
-    `control` is CONTROL_NONE (-1) for a data batch, CONTROL_EMPTY, CONTROL_UNREADABLE, or type << 32 | coordinator
-    epoch. `base_sequence` is -1 where the batch has none; `max_timestamp` is milliseconds, -1 for none.
-    """
-
-    base_offset: int
-    last_offset: int
-    attributes: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    control: int
 
 
 class ProducerEntry(NamedTuple):

@@ -16,8 +16,8 @@ from storage.base.refusals import CoordinatorFenced, InvalidProducerEpoch, Inval
 from storage.base.units import INT32_MAX, Offset
 from storage.batch.batch import add_to_sequence
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import ABORT, CONTROL_EMPTY, CONTROL_NONE, BatchRows, control_parts
-from storage.producers.producer_state import ProducerEntry, ProducerEvent, ProducerState
+from storage.kernel.rows import ABORT, CONTROL_EMPTY, CONTROL_NONE, BatchRows, ProducerEvent, control_parts
+from storage.producers.producer_state import ProducerEntry, ProducerState
 
 REMEMBERED: Final = 5
 """Batches of a producer that are recognised when they come again: as many as a client may have in flight."""

@@ -21,7 +21,7 @@ class CommittedFilter:
         self._aborting: set[int] = set()
 
     def takes(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Tell whether the records of the next batch are committed; those of control batches are for nobody.
+        """Tell whether the records of the next batch are committed; those of control batches never count.
 
         Raises `BatchCorrupt` for a control batch that cannot be read.
         """

@@ -11,7 +11,7 @@ import errno
 import zlib
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from storage.base.errors import FileVanished
 from storage.batch.batch import BatchHeader, parse_header
@@ -43,6 +43,22 @@ OnRows = Callable[[BatchRows, int, memoryview, int], None]
 Batch i begins in them at `rows.position[i] - origin`. They are empty for a batch that is larger than the window."""
 
 
+@runtime_checkable
+class MappableFile(Protocol):
+    """A file whose bytes the kernel can map, as a plain file of a disk."""
+
+    def descriptor(self) -> int:
+        """Return the number of the open file, -1 for one that cannot be mapped after all."""
+
+
+@runtime_checkable
+class SparseFile(Protocol):
+    """A file that knows which of its bytes are stored."""
+
+    def stored_from(self, position: int) -> tuple[int, int] | None:
+        """Return where, from `position` on, bytes are stored, and where that ends; None if nothing follows."""
+
+
 class LogScan(NamedTuple):
     """How far the chain of sound batches reaches.
 
@@ -64,8 +80,26 @@ class LogReader:
     def __init__(self, window: int = WINDOW_BYTES, rows: int = ROWS) -> None:
         if window < _LEAST:
             raise ValueError(f"window {window}: a batch header takes {_LEAST} bytes")
-        self._buffer = page_aligned(2 * window)
+        self._buffer = _Buffer(page_aligned(2 * window))
         self._rows = BatchRows(rows)
+
+    def begin(
+        self,
+        file: ReadFile,
+        path: PurePath,
+        size: int,
+        next_offset: int,
+        on_rows: OnRows,
+        *,
+        start: int = 0,
+        checksums: bool = True,
+    ) -> LogWalk:
+        """Return a walk that does as `scan`, without `checksums` as `walk`, and pauses where its caller likes.
+
+        Other calls may come in between: the walk then reads the batch again that it was in.
+        """
+        step = _RowsStep(self._rows, on_rows, scan_batches if checksums else walk_headers)
+        return LogWalk(self._buffer, step, file, path, size, start, next_offset)
 
     def scan(
         self, file: ReadFile, path: PurePath, size: int, next_offset: int, on_rows: OnRows, *, start: int = 0
@@ -76,8 +110,7 @@ class LogReader:
         bytes are reused afterwards. Raises `ReadFault`, and `FileVanished` if the file is shorter than `size`: a broker
         may truncate under us.
         """
-        step = _RowsStep(self._rows, on_rows, scan_batches)
-        return _Walk(self._buffer, step, file, path, size).run(start, next_offset)
+        return self.begin(file, path, size, next_offset, on_rows, start=start).run()
 
     def ends_of(self, data: bytes, position: int, next_offset: int) -> tuple[int, int] | None:
         """Return last offset and magic of the last batch of bytes that are nothing but sound batches, else None.
@@ -93,24 +126,23 @@ class LogReader:
     def fold(
         self, file: ReadFile, path: PurePath, size: int, next_offset: int, fold: SegmentFold, on_folded: OnFolded
     ) -> LogScan:
-        """Check every batch in the first `size` bytes of `file` and fold it; nobody sees rows, which is faster.
+        """Check every batch in the first `size` bytes of `file` and fold it, without rows, which is faster.
 
         Raises as `scan` does. A plain file of a disk is not even copied, as long as nothing is wrong with it: what
         is, is read to be judged.
         """
         step = _FoldStep(self._rows, fold, on_folded)
-        walk = _Walk(self._buffer, step, file, path, size)
-        descriptor: Callable[[], int] = getattr(file, "descriptor", lambda: -1)
-        number = descriptor() if size >= _WORTH_MAPPING else -1
-        position, next_offset = walk.mapped(step, number, next_offset) if number >= 0 else (0, next_offset)
-        return walk.run(position, next_offset)
+        walk = LogWalk(self._buffer, step, file, path, size, 0, next_offset)
+        number = file.descriptor() if size >= _WORTH_MAPPING and isinstance(file, MappableFile) else -1
+        if number >= 0:
+            walk.pass_mapped(step, number)
+        return walk.run()
 
     def walk(
         self, file: ReadFile, path: PurePath, size: int, next_offset: int, on_rows: OnRows, *, start: int = 0
     ) -> LogScan:
         """Like `scan` without checksums: the headers alone, for bytes that are verified elsewhere."""
-        step = _RowsStep(self._rows, on_rows, walk_headers)
-        return _Walk(self._buffer, step, file, path, size).run(start, next_offset)
+        return self.begin(file, path, size, next_offset, on_rows, start=start, checksums=False).run()
 
 
 class _Step(Protocol):
@@ -189,78 +221,126 @@ class _FoldStep:
             self._told = position
 
 
-class _Walk:
-    """One pass over one file."""
+class _Buffer:
+    """The memory that the walks of one thread share; `owner` is the one whose bytes are in it."""
 
-    def __init__(self, buffer: memoryview, step: _Step, file: ReadFile, path: PurePath, size: int) -> None:
-        self._buffer, self._step, self._file, self._path, self._size = buffer, step, file, path, size
-        self._window = len(buffer) // 2
+    def __init__(self, view: memoryview) -> None:
+        self.view = view
+        self.owner: LogWalk | None = None
+
+
+class LogWalk:
+    """One pass over one file. `position`, `next_offset`: where the chain of sound batches ends so far."""
+
+    def __init__(
+        self,
+        buffer: _Buffer,
+        step: _Step,
+        file: ReadFile,
+        path: PurePath,
+        size: int,
+        start: int,
+        next_offset: int,
+    ) -> None:
+        self._shared, self._buffer = buffer, buffer.view
+        self._step, self._file, self._path, self._size = step, file, path, size
+        self._window = len(self._buffer) // 2
+        self._at = self._have = self._window  # buffer[at:have] holds the file from `position` on
         self._last_position = self._before_last = 0
+        self.position, self.next_offset = start, next_offset
 
-    def run(self, start: int, next_offset: int) -> LogScan:
-        position, at, have = start, self._window, self._window  # buffer[at:have] holds the file from `position` on
+    @property
+    def read_to(self) -> int:
+        """The position up to which bytes were read."""
+        return self.position + self._have - self._at
+
+    def run(self) -> LogScan:
+        """Walk to the end of the chain."""
+        while (scan := self.advance(self._size)) is None:
+            pass
+        return scan
+
+    def advance(self, size: int) -> LogScan | None:
+        """Walk about `size` bytes on, at least a window; return how far the chain reaches once it ends, None before.
+
+        Raises as `LogReader.scan` does.
+        """
+        until = self.position + size
+        self._take_buffer()
         while True:
-            at, have = self._fill(position, at, have)
-            folded = self._step.window(self._buffer[at:have], position, next_offset)
-            next_offset = self._noted(folded)
-            stop, at, position = folded.stop, at + folded.size, position + folded.size
-            at_end = position + have - at == self._size
-            if stop is Stop.END and not at_end:
-                continue
-            if stop is Stop.NEED_MORE and not at_end:
-                if have - at < self._window:
-                    continue
-                large = self._large_batch(position, next_offset, self._buffer[at:have])
-                if large is not None:
-                    stop, size = large
-                    if stop is Stop.END:
-                        header = parse_header(self._buffer[at:have], 0)
-                        next_offset = self._noted(self._step.one(position, header, next_offset))
-                        position, at, have = position + size, self._window, self._window
-                        continue
-            return self._result(position, next_offset, stop, self._buffer[at:have])
+            self._fill()
+            folded = self._step.window(self._buffer[self._at : self._have], self.position, self.next_offset)
+            self._pass(folded)
+            self._at += folded.size
+            stop, is_at_end = folded.stop, self.read_to == self._size
+            if stop is Stop.NEED_MORE and not is_at_end:
+                stop = Stop.END if self._have - self._at < self._window else self._pass_large()
+            if stop is not Stop.END or is_at_end:
+                self._shared.owner = None
+                return self._result(stop, self._buffer[self._at : self._have])
+            if self.position >= until:
+                return None
 
-    def mapped(self, step: _FoldStep, descriptor: int, next_offset: int) -> tuple[int, int]:
-        """Pass over the sound batches at the beginning; return where they end, and the lowest offset behind them.
+    def pass_mapped(self, step: _FoldStep, descriptor: int) -> None:
+        """Pass over the sound batches at the beginning, without a copy of their bytes.
 
         No verdict on what follows comes from here, nor a fault: an end of the file that moves under us, a sector that
         cannot be read and a batch that is too large all look alike.
         """
-        position = 0
-        while position < self._size:
-            folded = step.mapped(descriptor, position, min(position + MAPPED_BYTES, self._size), next_offset)
+        while self.position < self._size:
+            end = min(self.position + MAPPED_BYTES, self._size)
+            folded = step.mapped(descriptor, self.position, end, self.next_offset)
             if folded is None or not folded.size:
                 break
-            position, next_offset = position + folded.size, self._noted(folded)
+            self._pass(folded)
             if folded.stop not in (Stop.END, Stop.NEED_MORE):
                 break
         # Behind the end of a file its last page shows zero bytes, with which a batch may end.
-        if position and not self._file.read_into(position - 1, self._buffer[:1]):
-            raise _shrunk(self._path, position - 1)
-        return position, next_offset
+        self._take_buffer()
+        if self.position and not self._file.read_into(self.position - 1, self._buffer[:1]):
+            raise _shrunk(self._path, self.position - 1)
 
-    def _fill(self, position: int, at: int, have: int) -> tuple[int, int]:
+    def _take_buffer(self) -> None:
+        """Forget what was read ahead if another walk has used the buffer."""
+        if self._shared.owner is not self:
+            self._shared.owner = self
+            self._at = self._have = self._window
+
+    def _fill(self) -> None:
         """Read what comes behind buffer[at:have] into the second half of the buffer, and move that to right before it.
 
         Reads end where a page of the file does, and pages of the file go to pages of memory.
         """
-        left = have - at
-        first = self._window + ((position + left) % PAGE_BYTES if self._window > PAGE_BYTES else 0)
-        self._buffer[first - left : first] = self._buffer[at:have]
-        wanted = min(2 * self._window - first, self._size - position - left)
-        count = self._file.read_into(position + left, self._buffer[first : first + wanted])
+        left, position = self._have - self._at, self.read_to
+        first = self._window + (position % PAGE_BYTES if self._window > PAGE_BYTES else 0)
+        self._buffer[first - left : first] = self._buffer[self._at : self._have]
+        wanted = min(2 * self._window - first, self._size - position)
+        count = self._file.read_into(position, self._buffer[first : first + wanted])
         if count < wanted:
-            raise _shrunk(self._path, position + left + count)
-        return first - left, first + count
+            raise _shrunk(self._path, position + count)
+        self._at, self._have = first - left, first + count
 
-    def _noted(self, folded: Folded) -> int:
-        """Remember the last batch, on which blame may fall; return what may come next."""
+    def _pass(self, folded: Folded) -> None:
+        """Move behind sound batches, and remember the last one, on which blame may fall."""
         if folded.size:
             self._last_position, self._before_last = folded.last_position, folded.before_last
-        return folded.next_offset
+        self.position, self.next_offset = self.position + folded.size, folded.next_offset
 
-    def _result(self, position: int, next_offset: int, stop: Stop, rest: memoryview) -> LogScan:
+    def _pass_large(self) -> Stop:
+        """Judge the batch at `position`, which is larger than the window, and pass it if it is sound.
+
+        Returns END then, NEED_MORE where the file ends inside it, else what is wrong with it.
+        """
+        stop = self._large_batch(self.position, self.next_offset, self._buffer[self._at : self._have])
+        if stop is Stop.END:
+            header = parse_header(self._buffer[self._at : self._have], 0)
+            self._pass(self._step.one(self.position, header, self.next_offset))
+            self._at = self._have = self._window
+        return stop
+
+    def _result(self, stop: Stop, rest: memoryview) -> LogScan:
         """Say where the sound chain ends; when offsets go back, find out which of the two batches is the liar."""
+        position, next_offset = self.position, self.next_offset
         if stop is Stop.BAD_ORDER:
             header = parse_header(rest, 0)
             last_had_gap = self._rows_base(self._last_position) > self._before_last
@@ -273,22 +353,22 @@ class _Walk:
         self._file.read_into(position, base)
         return int.from_bytes(base, "big", signed=True)
 
-    def _large_batch(self, position: int, next_offset: int, begun: memoryview) -> tuple[Stop, int] | None:
-        """Check the batch at `position`, which is larger than the window; END if it is sound, and its size.
+    def _large_batch(self, position: int, next_offset: int, begun: memoryview) -> Stop:
+        """Check the batch at `position`, which is larger than the window; END if it is sound.
 
-        `begun` is its beginning. Returns None where the file ends inside it.
+        `begun` is its beginning. Returns NEED_MORE where the file ends inside it.
         """
         header = parse_header(begun, 0)
         size = header.size
         if position + size > self._size:
-            return None
+            return Stop.NEED_MORE
         if self._step.verify and self._checksum(position, size, header.magic) != header.crc:
-            return Stop.BAD_MAGIC if header.magic > 2 else Stop.BAD_CRC, size
+            return Stop.BAD_MAGIC if header.magic > 2 else Stop.BAD_CRC
         if header.magic > 2:
-            return Stop.UNKNOWN_MAGIC, size
+            return Stop.UNKNOWN_MAGIC
         if header.base_offset < next_offset or header.last_offset < header.base_offset:
-            return Stop.BAD_ORDER, size
-        return Stop.END, size
+            return Stop.BAD_ORDER
+        return Stop.END
 
     def _checksum(self, position: int, size: int, magic: int) -> int:
         first = 21 if magic >= 2 else 16
@@ -336,14 +416,14 @@ def find_sound_batch(file: ReadFile, size: int, start: int, next_offset: int) ->
 def is_zero(file: ReadFile, start: int, size: int, *, skip_holes: bool = False) -> bool:
     """Tell whether every byte from `start` to `size` is zero, reading no further than the first that is not.
 
-    With `skip_holes` what the file system says it has not stored is not read. That is for files that can be made anew:
-    there have been file systems that took for a hole what somebody had just written.
+    With `skip_holes` holes that the file system reports are not read. That is for files that can be rebuilt: there have
+    been file systems that reported a hole where bytes had just been written.
     """
-    stored_from = getattr(file, "stored_from", None) if skip_holes else None
+    sparse = file if skip_holes and isinstance(file, SparseFile) else None
     found, position, end = bytearray(), start, size
     while position < size:
-        if stored_from is not None:
-            if (stored := stored_from(position)) is None:
+        if sparse is not None:
+            if (stored := sparse.stored_from(position)) is None:
                 break
             position, end = stored
         length = max(min(_ZEROES_BYTES, end - position, size - position), 0)

@@ -1,6 +1,6 @@
 """The batches of a `.log` or of a KRaft snapshot, one after another, damaged ones included.
 
-A recovery stops at the first fault; who only looks goes on: over a batch whose checksum does not hold by its size
+A recovery stops at the first fault; a dump or an audit goes on: over a batch whose checksum does not hold by its size
 field, and over bytes that are no batch to the next sound one. Where all is well, `storage.reading.log_reader` is
 faster.
 """
@@ -48,7 +48,7 @@ class Fault:
 
 
 class Window:
-    """A piece of a file in memory, moved forward as it is asked for."""
+    """A piece of a file in memory, moved forward as the caller reads on."""
 
     def __init__(self, file: ReadFile, size: int) -> None:
         self._file, self.size = file, size
@@ -88,7 +88,7 @@ class Window:
 
 
 def walk(file: ReadFile, size: int, start: int = 0, next_offset: int = 0) -> Iterator[Batch | Fault]:
-    """Yield every batch of the file and whatever lies between them, from `start` to its end.
+    """Yield every batch of the file, and the faults between them, from `start` to its end.
 
     `next_offset` is the lowest offset that the first of them should have. Of damage that hides where the next batch
     begins, all bytes up to the next sound batch are one fault. Time is linear in the bytes, however many faults.

@@ -85,10 +85,7 @@ def first_batch_reaching(file: ReadFile, start: int, end: int, offset: Offset) -
 
 def batches_since(file: ReadFile, start: int, end: int, timestamp: int) -> Iterator[BatchPlace]:
     """Yield the batches from position `start` on whose largest timestamp is `timestamp` or more."""
-    quick = getattr(file, "seek_batch", None)
-    found: BatchPlace | None = None if quick is None else quick(start, end, timestamp, BatchPlace)
-    if found is None:
-        found, start = _first(file, start, end, INT64_MAX, timestamp)
+    found, start = _first(file, start, end, INT64_MAX, timestamp)
     if found is not None:
         yield found
         start = found.position + found.size

@@ -80,7 +80,7 @@ def _lowest_offset(segment: LogSegment, place: BatchPlace, next_offset: int) -> 
 
 
 def _copy(source: LogSegment, target: LogSegment, batches: Iterable[BatchPlace]) -> None:
-    """Append the batches, which lie one behind another, in pieces of about a MiB."""
+    """Append the batches, which are adjacent, in pieces of about a MiB."""
     waiting: list[BatchPlace] = []
     for place in batches:
         if waiting and place.position + place.size - waiting[0].position > _PIECE_BYTES:

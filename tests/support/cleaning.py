@@ -16,9 +16,9 @@ from storage.batch.record import Record, records_of
 from storage.cleanup.compaction import Cleaned, Compaction, Round, last_records_of
 from storage.cleanup.offset_map import OffsetMap
 from storage.disk.fs import Fs, OsFs, read_all
-from storage.kernel.rows import BatchRows, Stop
+from storage.kernel.rows import BatchRows, ProducerEvent, Stop
 from storage.kernel.scan import scan_batches
-from storage.producers.producer_state import ProducerEntry, ProducerEvent, ProducerState, decode_snapshot
+from storage.producers.producer_state import ProducerEntry, ProducerState, decode_snapshot
 from storage.segment.segment import LogSegment
 from storage.segment.segment_types import BatchEnd, SegmentLimits
 from storage.segment.swapping import swap_in

@@ -1,34 +1,21 @@
-"""The fold of a segment in Python: what the C kernel is held against, and what runs where that one was not built.
+"""The fold of a segment in Python: the readable reference for the C kernel, used where that one was not built.
 
-What the results mean is said in `storage.kernel.fold`. Whole columns are folded at a time, so that a batch costs no
-step of Python where nothing happens at it; a window is looked at row by row only for what its columns say is there.
+`storage.kernel.fold` says what the results mean. Every batch is folded by itself, in the order of the log.
 """
 
 from __future__ import annotations
 
 import struct
-import sys
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
-from itertools import accumulate, chain, compress, islice
-from operator import gt
+from itertools import chain
 from typing import Final
 from zlib import crc32
 
+from crc32c import crc32c
+
 from storage.base.units import INT32_MAX
-from storage.kernel.python.columns import AT_ONCE, Columns, Course, Event, PlainBatches, numbers_of
-from storage.kernel.python.scan_python import crc32c, next_columns, package_crc32c
-from storage.kernel.rows import COLUMNS, CONTROL_NONE, BatchRows, Folded, Stop
-
-__all__ = ("Event", "Facts", "Pair", "PythonFold", "Triple")
-
-Pair = tuple[int, int]
-Triple = tuple[int, int, int]
-Facts = tuple[
-    int, int, int | None, int, int, int, int, int, int, bool, int, bool, Triple | None, Triple | None, Pair | None
-]
-"""What a kernel tells after each `add`, in the order in which `SegmentFold` takes it."""
+from storage.kernel.python.scan_python import Batch, next_batch
+from storage.kernel.rows import COLUMNS, CONTROL_NONE, BatchRows, Facts, Folded, Pair, ProducerEvent, Stop, Triple
 
 _INDEX_ENTRY: Final = struct.Struct(
     ">"
@@ -43,10 +30,6 @@ _TIME_ENTRY: Final = struct.Struct(
 _TRANSACTIONAL: Final = 0x10
 _CODEC_BITS: Final = 0x07
 _UINT64: Final = (1 << 64) - 1
-
-
-def _of_rows(rows: BatchRows, count: int) -> Columns:
-    return Columns(getattr(rows, name)[:count].tolist() for name in COLUMNS)
 
 
 class PythonFold:
@@ -67,61 +50,59 @@ class PythonFold:
         self._index = _Index(base_offset, interval, max_index_size)
         self._producers = _Producers(event_limit)
         self._blocks = _Blocks(block_offsets) if block_offsets else None
-        self._waiting: list[PlainBatches] = []
-        self._waiting_count = 0
 
     def add(self, rows: BatchRows, count: int) -> None:
         if not 0 <= count <= rows.capacity:
             raise ValueError(f"{count} of {rows.capacity} rows")
-        self._settle()
-        if count:
-            self._add(_of_rows(rows, count))
-
-    def _add(self, columns: Columns) -> None:
-        self._magics |= sum(1 << magic for magic in columns.magics())
-        self._codecs |= sum(1 << codec for codec in {bits & _CODEC_BITS for bits in columns.kinds()})
-        self._records += columns.records()
-        self._fold_offsets(columns)
-        self._epochs.add(columns)
-        self._index.add(columns)
-        self._fold_digest(columns)
-        if self._blocks is not None:
-            self._blocks.add(columns)
-        self._has_producers = self._producers.add(columns) or self._has_producers
+        columns = [getattr(rows, name)[:count] for name in COLUMNS]
+        for values in zip(*columns, strict=True):
+            self._add(Batch(*values))
 
     def scan(self, window: memoryview, _rows: BatchRows, position: int, next_offset: int) -> Folded:
-        size, last_position, before_last, stop = 0, 0, next_offset, Stop.END
-        sum_of = package_crc32c()
-        while stop is Stop.END and size != len(window):
-            columns, size, stop = next_columns(window, size, len(window), position, next_offset, sum_of)
-            if columns.count:
-                self._put(columns)
-                last = columns.last_offset
-                before_last = last[-2] + 1 if columns.count > 1 else next_offset
-                last_position, next_offset = columns.origin + columns.places[-1], last[-1] + 1
-        return Folded(size, stop, next_offset, last_position, before_last)
+        place, last_position, before_last = 0, 0, next_offset
+        while place != len(window):
+            batch = next_batch(window, place, position, next_offset, sums=True)
+            if isinstance(batch, Stop):
+                return Folded(place, batch, next_offset, last_position, before_last)
+            self._add(batch)
+            last_position, before_last = batch.position, next_offset
+            place, next_offset = place + batch.size, batch.last_offset + 1
+        return Folded(place, Stop.END, next_offset, last_position, before_last)
 
-    def _put(self, columns: Columns) -> None:
-        """Fold them, or let them wait for others: so much has to be done for few as for many."""
-        if not isinstance(columns, PlainBatches) or columns.count > AT_ONCE // 2 or columns.has_controls():
-            self._settle()
-            self._add(columns)
-            return
-        if self._waiting_count + columns.count > AT_ONCE:
-            self._settle()
-        self._waiting.append(columns)
-        self._waiting_count += columns.count
+    def scan_file(
+        self, _descriptor: int, _rows: BatchRows, _position: int, _end: int, _next_offset: int
+    ) -> Folded | None:
+        """Return None: only C reads a file without copying it."""
+        return None
 
-    def _settle(self) -> None:
-        """Fold those that wait."""
-        waiting = self._waiting
-        if waiting:
-            self._waiting, self._waiting_count = [], 0
-            self._add(waiting[0] if len(waiting) == 1 else PlainBatches.joining(waiting))
+    def _add(self, batch: Batch) -> None:
+        self._magics |= 1 << batch.magic
+        self._codecs |= 1 << (batch.attributes & _CODEC_BITS)
+        self._records += batch.record_count if batch.magic == 2 else 0
+        self._add_offsets(batch)
+        words = struct.pack("<qqq", batch.base_offset, batch.last_offset, batch.crc)
+        self._digest = crc32(words, self._digest[0]), crc32c(words, self._digest[1])
+        self._epochs.add(batch)
+        self._index.add(batch)
+        if self._blocks is not None:
+            self._blocks.add(batch)
+        if batch.producer_id >= 0:
+            self._has_producers = True
+            self._producers.add(batch)
+
+    def _add_offsets(self, batch: Batch) -> None:
+        if self._first is None:
+            self._first = batch.base_offset
+        elif batch.base_offset > self._next and batch.magic == 2:
+            self._gaps += 1
+            self._first_gap = self._first_gap or (batch.position, self._next, batch.base_offset)
+        if self._range_fault is None and not 0 <= batch.last_offset - self._base <= INT32_MAX:
+            self._range_fault = batch.position, batch.last_offset
+        self._next = batch.last_offset + 1
+        self._batches += 1
 
     def facts(self) -> Facts:
-        self._settle()
-        return (
+        return Facts(
             self._batches,
             self._records,
             self._first,
@@ -140,62 +121,22 @@ class PythonFold:
         )
 
     def epochs(self) -> list[Pair]:
-        self._settle()
         return list(self._epochs.rises)
 
     def offset_index(self) -> bytes:
-        self._settle()
         return bytes(self._index.offsets)
 
     def time_index(self) -> bytes:
-        self._settle()
-        return self._index.closed_times()
+        return bytes(self._index.times) + self._index.time_entry()
 
     def blocks(self) -> bytes:
-        self._settle()
         return b"" if self._blocks is None else self._blocks.packed()
 
     def events(self) -> array[int]:
-        self._settle()
         return array("q", chain.from_iterable(self._producers.events()))
 
     def events_overflowed(self) -> bool:
-        self._settle()
         return self._producers.overflowed
-
-    def _fold_offsets(self, columns: Columns) -> None:
-        base, last = columns.base_offset, columns.last_offset
-        is_next = columns.magics() == {2} and (self._first is None or base[0] <= self._next)
-        if not is_next or not columns.joined():
-            self._fold_gaps(columns)
-        if last[0] < self._base or last[-1] - self._base > INT32_MAX:
-            self._find_range_fault(columns)
-        if self._first is None:
-            self._first = base[0]
-        self._next = last[-1] + 1
-        self._batches += columns.count
-
-    def _fold_gaps(self, columns: Columns) -> None:
-        expected = self._next
-        for row, (base, last) in enumerate(zip(columns.base_offset, columns.last_offset, strict=True)):
-            if base > expected and columns.magic[row] == 2 and (row or self._first is not None):
-                self._gaps += 1
-                self._first_gap = self._first_gap or (columns.position[row], expected, base)
-            expected = last + 1
-
-    def _find_range_fault(self, columns: Columns) -> None:
-        for position, last in zip(columns.position, columns.last_offset, strict=True):
-            if self._range_fault is None and not 0 <= last - self._base <= INT32_MAX:
-                self._range_fault = position, last
-
-    def _fold_digest(self, columns: Columns) -> None:
-        words = array("q", bytes(24 * columns.count))
-        words[0::3], words[1::3] = numbers_of(columns.base_offset), numbers_of(columns.last_offset)
-        words[2::3] = numbers_of(columns.crc)
-        if sys.byteorder == "big":
-            words.byteswap()
-        data = memoryview(words).cast("B")
-        self._digest = crc32(data, self._digest[0]), crc32c(data, self._digest[1])
 
 
 class _Epochs:
@@ -204,22 +145,20 @@ class _Epochs:
         self.fall: Triple | None = None
         self._newest = -1
 
-    def add(self, columns: Columns) -> None:
-        if columns.epochs() <= {-1, self._newest}:
-            return
-        for row, epoch in enumerate(columns.leader_epoch):
-            if epoch > self._newest:
-                self.rises.append((epoch, columns.base_offset[row]))
-                self._newest = epoch
-            elif 0 <= epoch < self._newest and self.fall is None:
-                self.fall = columns.position[row], epoch, self._newest
+    def add(self, batch: Batch) -> None:
+        epoch = batch.leader_epoch
+        if epoch > self._newest:
+            self.rises.append((epoch, batch.base_offset))
+            self._newest = epoch
+        elif 0 <= epoch < self._newest and self.fall is None:
+            self.fall = batch.position, epoch, self._newest
 
 
 class _Index:
     """Both indexes as recovery writes them."""
 
     def __init__(self, base_offset: int, interval: int, max_index_size: int) -> None:
-        self.offsets, self._times = bytearray(), bytearray()
+        self.offsets, self.times = bytearray(), bytearray()
         self.max_timestamp, self.max_timestamp_offset = -1, base_offset
         self.overflow = False
         self._base, self._interval = base_offset, interval
@@ -228,97 +167,12 @@ class _Index:
         self._offsets_room = max_index_size // 8 * 8
         self._times_room = (max_index_size // 12 - 1) * 12  # one slot is kept for the closing entry
 
-    def add(self, columns: Columns) -> None:
-        places, origin, last = columns.places, columns.origin, columns.last_offset
-        due = self._due(columns)
-        fits = min(last[0], self.max_timestamp_offset) >= self._base
-        fits = fits and last[-1] - self._base <= INT32_MAX and origin + places[-1] <= INT32_MAX
-        room = min(self._offsets_room // 8 - len(self.offsets) // 8, self._times_room // 12 - len(self._times) // 12)
-        if not fits or len(due) > room:
-            self._add_singly(columns, due)
-            return
-        course, times = columns.course_of_times(self.max_timestamp), columns.times()
-        if course is Course.FALLS:  # what counts is the largest so far
-            times = array("q", islice(accumulate(times, max, initial=self.max_timestamp), 1, None))
-        if len(due) == columns.count:
-            offsets, entered = columns.offsets_above(self._base), array("i", columns.position)
-            if course is Course.RISES:
-                stamps, of_stamps = times, offsets
-            else:
-                stamps, of_stamps = self._firsts(times, offsets)
-        else:
-            offsets = array("i", [last[number] - self._base for number in due])
-            entered = array("i", [origin + places[number] for number in due])
-            stamps, of_stamps = self._risen(times, last, due)
-        self.offsets += _packed([offsets, entered])
-        self._add_times(stamps, of_stamps)
-        if times[-1] > self.max_timestamp:
-            self.max_timestamp, self.max_timestamp_offset = times[-1], last[bisect_left(times, times[-1])]
-
-    def _add_times(self, stamps: array[int], offsets: array[int]) -> None:
-        """Enter timestamps that rise, with the offset of each."""
-        if stamps:
-            self._times += _packed([*_halves(stamps), offsets])
-            self._last_timestamp = self.max_timestamp = stamps[-1]
-            self.max_timestamp_offset = offsets[-1] + self._base
-
-    def _firsts(self, times: array[int], offsets: array[int]) -> tuple[array[int], array[int]]:
-        """Return what enters a timestamp where every batch is due: the first of each time."""
-        rises = list(map(gt, times, chain((self._last_timestamp,), times)))
-        stamps, firsts = array("q", compress(times, rises)), array("i", compress(offsets, rises))
-        return self._mended(stamps, firsts)
-
-    def _risen(self, times: array[int], last: Sequence[int], due: Sequence[int]) -> tuple[array[int], array[int]]:
-        """Return the timestamps of those due batches that enter one, and the offset that belongs to each."""
-        newest = self._last_timestamp
-        stamps, rows, done = array("q"), [], 0
-        for number, stamp in zip(due, [times[number] for number in due], strict=True):
-            if stamp > newest:
-                newest = stamp
-                stamps.append(stamp)
-                is_first = times[number - 1] < stamp  # never so for number 0: none is above the last
-                rows.append(number if is_first else bisect_left(times, stamp, done, number))
-            done = number
-        return self._mended(stamps, array("i", [last[row] - self._base for row in rows]))
-
-    def _mended(self, stamps: array[int], offsets: array[int]) -> tuple[array[int], array[int]]:
-        """Return the same, but where the first time was met before with the offset that it was met at."""
-        if stamps and stamps[0] == self.max_timestamp:
-            offsets[0] = self.max_timestamp_offset - self._base
-        return stamps, offsets
-
-    def _due(self, columns: Columns) -> Sequence[int]:
-        """Return which batches are entered; the last of them is where the next interval begins."""
-        places, interval, count = columns.places, self._interval, columns.count
-        limit = self._indexed + interval - columns.origin
-        due: list[int] | range
-        if places[0] > limit and columns.are_larger(interval):
-            due = range(count)
-            limit = places[-1] + interval
-        else:
-            due, number = [], 0
-            while (number := bisect_right(places, limit, number)) < count:
-                due.append(number)
-                limit = places[number] + interval
-        self._indexed = limit - interval + columns.origin
-        return due
-
-    def _add_singly(self, columns: Columns, due: Sequence[int]) -> None:
-        """Do the same where a number does not fit, or the room ends."""
-        timestamps, last = columns.max_timestamp, columns.last_offset
-        done = 0
-        for number in [*due, None]:
-            behind = len(last) if number is None else number + 1
-            newest = max(timestamps[done:behind], default=-1)
-            if newest > self.max_timestamp:
-                self.max_timestamp = newest
-                self.max_timestamp_offset = last[timestamps.index(newest, done, behind)]
-            if number is not None:
-                self._enter(last[number], columns.origin + columns.places[number])
-            done = behind
-
-    def closed_times(self) -> bytes:
-        return bytes(self._times) + self._time_entry()
+    def add(self, batch: Batch) -> None:
+        if batch.max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = batch.max_timestamp, batch.last_offset
+        if batch.position - self._indexed > self._interval:
+            self._indexed = batch.position
+            self._enter(batch.last_offset, batch.position)
 
     def _enter(self, last_offset: int, position: int) -> None:
         relative = last_offset - self._base
@@ -327,34 +181,18 @@ class _Index:
             return
         if 0 <= relative <= INT32_MAX and position <= INT32_MAX:
             self.offsets += _INDEX_ENTRY.pack(relative, position)
-        self.overflow = len(self._times) >= self._times_room
-        entry = b"" if self.overflow else self._time_entry()
+        self.overflow = len(self.times) >= self._times_room
+        entry = b"" if self.overflow else self.time_entry()
         if entry:
-            self._times += entry
+            self.times += entry
             self._last_timestamp = self.max_timestamp
 
-    def _time_entry(self) -> bytes:
+    def time_entry(self) -> bytes:
+        """Return the time index entry that is due now, empty if none is."""
         relative = self.max_timestamp_offset - self._base
         if self.max_timestamp <= self._last_timestamp or not 0 <= relative <= INT32_MAX:
             return b""
         return _TIME_ENTRY.pack(self.max_timestamp, relative)
-
-
-def _halves(numbers: array[int]) -> tuple[array[int], array[int]]:
-    """Return the upper and the lower 32 bits of each."""
-    words = array("i", numbers.tobytes())
-    return (words[1::2], words[::2]) if sys.byteorder == "little" else (words[::2], words[1::2])
-
-
-def _packed(columns: Sequence[array[int]]) -> bytes:
-    """Return the entries of an index, big-endian, with 32 bits of each column in each."""
-    step = len(columns)
-    entries = array("i", bytes(4 * step * len(columns[0])))
-    for number, column in enumerate(columns):
-        entries[number::step] = column
-    if sys.byteorder == "little":
-        entries.byteswap()
-    return entries.tobytes()
 
 
 def _mixed(number: int) -> int:
@@ -371,116 +209,73 @@ class _Blocks:
         self._done = bytearray()
         self._now: list[int] = []
 
-    def add(self, columns: Columns) -> None:
-        wanted = (columns.base_offset, columns.last_offset, columns.crc, columns.size, columns.leader_epoch)
+    def add(self, batch: Batch) -> None:
+        block = batch.base_offset // self._offsets
+        if not self._now or self._now[0] != block:
+            self._done += self._pack()
+            self._now = [block, 0, 0, 0, batch.base_offset, batch.last_offset, -1]
         now = self._now
-        for base, last, crc, size, epoch in zip(*wanted, strict=True):
-            block = base // self._offsets
-            if not now or now[0] != block:
-                self._done += self._pack(now)
-                now = self._now = [block, 0, 0, 0, base, last, -1]
-            first = _mixed((base + 0x9E3779B97F4A7C15) & _UINT64)
-            now[1] ^= _mixed((_mixed((first + last) & _UINT64) + crc) & _UINT64)
-            now[2] += 1
-            now[3] += size
-            now[5] = last
-            now[6] = max(now[6], epoch)
+        first = _mixed((batch.base_offset + 0x9E3779B97F4A7C15) & _UINT64)
+        now[1] ^= _mixed((_mixed((first + batch.last_offset) & _UINT64) + batch.crc) & _UINT64)
+        now[2] += 1
+        now[3] += batch.size
+        now[5] = batch.last_offset
+        now[6] = max(now[6], batch.leader_epoch)
 
     def packed(self) -> bytes:
-        return bytes(self._done) + self._pack(self._now)
+        return bytes(self._done) + self._pack()
 
-    def _pack(self, now: list[int]) -> bytes:
-        return struct.pack("=qQqqqqq", *now) if now else b""
+    def _pack(self) -> bytes:
+        return struct.pack("=qQqqqqq", *self._now) if self._now else b""
 
 
 class _Run:
-    """Data batches of one producer that differ in nothing but their place: the first is out, the last is held."""
+    """Data batches of one producer with equal epoch and transactional bit: the first is kept, the last is held."""
 
-    __slots__ = ("epoch", "held", "transactional")
+    def __init__(self, first: ProducerEvent) -> None:
+        self._key = first.producer_epoch, first.attributes & _TRANSACTIONAL
+        self.held: ProducerEvent | None = None
 
-    def __init__(self, event: Event) -> None:
-        self.transactional, self.epoch = event[2] & _TRANSACTIONAL, event[5]
-        self.held: Event | None = None
-
-    def takes(self, epoch: int, attributes: int) -> bool:
+    def takes(self, event: ProducerEvent) -> bool:
         """Tell whether a data batch of this producer belongs to the run."""
-        return self.epoch == epoch and self.transactional == attributes & _TRANSACTIONAL
+        return self._key == (event.producer_epoch, event.attributes & _TRANSACTIONAL)
 
 
 class _Producers:
+    """The events of `storage.kernel.fold.ProducerEvents`, as batches go by."""
+
     def __init__(self, limit: int) -> None:
         self.overflowed = False
         self._limit = limit
-        self._out: list[Event] = []
+        self._kept: list[ProducerEvent] = []
         self._runs: dict[int, _Run] = {}
-        self._newer: Columns | None = None
-        self._in_newer: set[int] = set()
         self._count = 0
 
-    def add(self, columns: Columns) -> bool:
-        """Tell whether any batch had a producer id."""
-        producers = columns.producer_ids()
-        if producers == {-1}:
-            return False
-        if self._only_newer(columns):
-            self._hold(producers)
-            self._newer, self._in_newer = columns, producers
-            return True
-        self._hold()
-        wanted = (columns.base_offset, columns.last_offset, columns.attributes, columns.max_timestamp,
-                  columns.producer_id, columns.producer_epoch, columns.base_sequence, columns.control)  # fmt: skip
-        any_found = False
-        known = self._runs.get
-        for event in zip(*wanted, strict=True):
-            if event[4] < 0:
-                continue
-            any_found = True
-            run = known(event[4])
-            if run is not None and event[7] == CONTROL_NONE and run.takes(event[5], event[2]) and run.held is not None:
-                run.held = event
-            elif not self.overflowed:
-                self._add_event(event, run)
-        return any_found
-
-    def _only_newer(self, columns: Columns) -> bool:
-        """Tell whether all batches are but newer ones of runs that hold one already, as nearly always."""
-        if columns.has_controls():
-            return False
-        known = self._runs.get
-        for producer, epoch, bits in columns.writers():
-            run = known(producer)
-            if run is None or run.held is None or not run.takes(epoch, bits):
-                return False
-        return True
-
-    def _hold(self, but: Collection[int] = ()) -> None:
-        """Let the runs hold what `add` found to be only newer, except what newer ones are about to replace."""
-        late = self._in_newer.difference(but)
-        if self._newer is not None and late:
-            for producer, event in self._newer.last_events(late):
-                self._runs[producer].held = event
-        self._newer, self._in_newer = None, set()
-
-    def events(self) -> list[Event]:
-        self._hold()
-        held = [run.held for run in self._runs.values() if run.held is not None]
-        return self._out + sorted(held)
-
-    def _add_event(self, event: Event, run: _Run | None) -> None:
-        """Add one event to those kept: whatever is not just a newer last batch of its run."""
-        is_data = event[7] == CONTROL_NONE
-        self._count += 1
-        if run is not None and is_data and run.takes(event[5], event[2]):
+    def add(self, batch: Batch) -> None:
+        if self.overflowed:
+            return
+        event = ProducerEvent(
+            batch.base_offset, batch.last_offset, batch.attributes, batch.max_timestamp, batch.producer_id,
+            batch.producer_epoch, batch.base_sequence, batch.control,
+        )  # fmt: skip
+        run = self._runs.get(event.producer_id)
+        is_data = event.control == CONTROL_NONE
+        if run is not None and is_data and run.takes(event):
+            self._count += run.held is None
             run.held = event
         else:
+            self._count += 1
             if run is not None and run.held is not None:
-                self._out.append(run.held)
-            self._out.append(event)
+                self._kept.append(run.held)
+            self._kept.append(event)
             if is_data:
-                self._runs[event[4]] = _Run(event)
+                self._runs[event.producer_id] = _Run(event)
             else:
-                self._runs.pop(event[4], None)
+                self._runs.pop(event.producer_id, None)
         if self._count > self._limit:
             self.overflowed = True
-            self._out.clear()
+            self._kept.clear()
             self._runs.clear()
+
+    def events(self) -> list[ProducerEvent]:
+        return self._kept + sorted(run.held for run in self._runs.values() if run.held is not None)

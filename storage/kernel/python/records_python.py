@@ -1,6 +1,6 @@
 """The records of magic 2 in Python: what the C kernel is held against, and what runs where that one was not built.
 
-What each function returns is said in `storage.kernel.scan`. Sources: Apache Kafka 4.3.0, DefaultRecord,
+`storage.kernel.scan.Kernel` says what each function returns. Sources: Apache Kafka 4.3.0, DefaultRecord,
 ControlRecordType, EndTransactionMarker.
 """
 
@@ -16,7 +16,7 @@ _CODEC_BITS: Final = 0x07
 
 
 def check_records(payload: memoryview, count: int) -> int:
-    """Do what `storage.kernel.scan.check_records` says."""
+    """Do what `storage.kernel.scan.Kernel.check_records` says."""
     if count <= 0:
         return 0 if count else -1
     place = 0
@@ -29,7 +29,7 @@ def check_records(payload: memoryview, count: int) -> int:
 
 
 def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, base_timestamp: int = 0) -> Walked:
-    """Do what `storage.kernel.scan.walk_records` says."""
+    """Do what `storage.kernel.scan.Kernel.walk_records` says."""
     done, place, least, most, is_dense, lacks_key = 0, 0, INT64_MAX, -1, True, False
     with memoryview(payload) as view:
         while done < count:
@@ -49,7 +49,7 @@ def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, bas
 def find_record(
     payload: memoryview, count: int, base_timestamp: int, timestamp: int, offset_delta: int
 ) -> tuple[int, int] | None:
-    """Do what `storage.kernel.scan.find_record` says."""
+    """Do what `storage.kernel.scan.Kernel.find_record` says."""
     place = 0
     for _ in range(count):
         try:

@@ -1,38 +1,25 @@
-"""The scanner in Python: what the C kernel is held against, and what runs where that one was not built.
+"""The scanner in Python: the readable reference for the C kernel, used where that one was not built.
 
-What each function returns is said in `storage.kernel.scan`, which is what everybody else imports. Sources: Apache Kafka
-4.3.0, DefaultRecordBatch, LegacyRecord, DefaultRecord, ControlRecordType, EndTransactionMarker.
+`storage.kernel.scan.Kernel` says what each function returns. Sources: Apache Kafka 4.3.0, DefaultRecordBatch,
+LegacyRecord, DefaultRecord, ControlRecordType, EndTransactionMarker.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from array import array
-from collections.abc import Callable
-from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
+from crc32c import crc32c
+
 from storage.base.units import INT64_MAX
-from storage.kernel.python.columns import V2_HEADER, Columns, plain_batches
-from storage.kernel.python.records_python import check_records, find_record, walk_records
+from storage.kernel.python.records_python import control_of
 from storage.kernel.rows import COLUMNS, CONTROL_NONE, BatchRows, Data, Led, Scanned, Stop
 
-__all__ = (  # what a kernel offers, wherever it is written
-    "check_records",
-    "count_up_to",
-    "crc32c",
-    "crc_name",
-    "find_batch",
-    "find_record",
-    "lead_batch",
-    "scan_batches",
-    "walk_headers",
-    "walk_records",
-)
-
 LEAST: Final = 17  # up to and with the magic byte, which stands at the same place in all three formats
+V2_HEADER: Final = 61
+_CONTROL_BIT: Final = 0x20
 
 _START: Final = struct.Struct(
     ">"
@@ -52,98 +39,92 @@ _LEGACY: Final = struct.Struct(
 )
 
 
+_V2: Final = struct.Struct(
+    ">"
+    "q"  # base offset
+    "i"  # bytes after this field
+    "i"  # leader epoch
+    "b"  # magic
+    "I"  # CRC-32C of all that follows
+    "h"  # attributes
+    "i"  # last offset delta
+    "8x"  # base timestamp
+    "q"  # max timestamp
+    "q"  # producer id
+    "h"  # producer epoch
+    "i"  # base sequence
+    "i"  # record count
+)
+
+
+class Batch(NamedTuple):
+    """The row of one batch: a number for each of `storage.kernel.rows.COLUMNS`, in that order."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    magic: int
+    attributes: int
+    crc: int
+    leader_epoch: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    control: int
+
+
 def crc_name() -> str:
-    """Do what `storage.kernel.scan.crc_name` says."""
+    """Do what `storage.kernel.scan.Kernel.crc_name` says."""
     return "crc32c package"
 
 
-def crc32c(data: memoryview, value: int = 0) -> int:
-    """Do what `storage.kernel.scan.crc32c` says."""
-    return package_crc32c()(data, value)
-
-
 def scan_batches(window: memoryview, rows: BatchRows, *, position: int = 0, next_offset: int = 0) -> Scanned:
-    """Do what `storage.kernel.scan.scan_batches` says."""
-    return _scan(window, rows, position, next_offset, package_crc32c())
+    """Do what `storage.kernel.scan.Kernel.scan_batches` says."""
+    return _fill(window, rows, position, next_offset, sums=True)
 
 
 def walk_headers(window: memoryview, rows: BatchRows, *, position: int = 0, next_offset: int = 0) -> Scanned:
-    """Do what `storage.kernel.scan.walk_headers` says."""
-    return _scan(window, rows, position, next_offset, None)
+    """Do what `storage.kernel.scan.Kernel.walk_headers` says."""
+    return _fill(window, rows, position, next_offset, sums=False)
 
 
-@cache
-def package_crc32c() -> Callable[..., int]:
-    """Return the function that sums: a batch each call, so that nothing must stand between."""
-    # Late, so that what never scans does not pay for the import, nor what has the C kernel. First without what the
-    # package does when it is imported: it asks for its own version, which brings zip files and mail, for 20 ms.
-    from importlib.machinery import PathFinder  # noqa: PLC0415
-    from importlib.util import module_from_spec  # noqa: PLC0415
-
-    package = PathFinder.find_spec("crc32c")
-    inner = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations) if package else None
-    if inner is not None and inner.loader is not None:
-        module = module_from_spec(inner)
-        inner.loader.exec_module(module)
-        found: Callable[..., int] | None = getattr(module, "crc32c", None)
-        if found is not None and found(b"123456789") == 0xE3069283:
-            return found
-    from crc32c import crc32c as sum_of  # noqa: PLC0415
-
-    return sum_of
-
-
-def _scan(
-    window: memoryview, rows: BatchRows, position: int, next_offset: int, sum_of: Callable[..., int] | None
-) -> Scanned:
-    count, place, stop = 0, 0, Stop.END
-    while stop is Stop.END and place != len(window):
+def _fill(window: memoryview, rows: BatchRows, position: int, next_offset: int, *, sums: bool) -> Scanned:
+    columns = [getattr(rows, name) for name in COLUMNS]
+    count = place = 0
+    while place != len(window):
         if count == rows.capacity:
             return Scanned(count, place, Stop.ROWS_FULL)
-        columns, place, stop = next_columns(window, place, rows.capacity - count, position, next_offset, sum_of)
-        behind = count + columns.count
-        for name in COLUMNS if columns.count else ():
-            getattr(rows, name)[count:behind] = array("q", getattr(columns, name))
-        if behind > count:
-            next_offset = columns.last_offset[-1] + 1
-        count = behind
-    return Scanned(count, place, stop)
+        batch = next_batch(window, place, position, next_offset, sums=sums)
+        if isinstance(batch, Stop):
+            return Scanned(count, place, batch)
+        for column, value in zip(columns, batch, strict=True):
+            column[count] = value
+        count, place, next_offset = count + 1, place + batch.size, batch.last_offset + 1
+    return Scanned(count, place, Stop.END)
 
 
-def next_columns(
-    window: memoryview, place: int, most: int, position: int, next_offset: int, sum_of: Callable[..., int] | None
-) -> tuple[Columns, int, Stop]:
-    """Return up to `most` batches from `place` in the window on, where the next one begins, and what is wrong there.
+def next_batch(window: memoryview, place: int, position: int, next_offset: int, *, sums: bool) -> Batch | Stop:
+    """Return the batch at `place` in the window, or what is wrong there.
 
-    That is END where nothing is; more of them may follow. `position` is that of the window in its file; `sum_of` the
-    CRC-32C, None for headers only.
+    `position` is that of the window in its file; checksums are verified if `sums` is true.
     """
-    found = plain_batches(window, place, most, position, sum_of)
-    if found is not None:
-        sound = found.count_ordered(next_offset)
-        if sound == found.count:
-            return found, found.behind, Stop.END
-        if not sound:
-            return _NOTHING, place, Stop.BAD_ORDER
-        found = found.first(sound)
-        return found, found.behind, Stop.BAD_ORDER
-    judged = _judge(window, place, sum_of)
-    if judged is not Stop.END:
-        return _NOTHING, place, judged
-    row = _legacy_row(window, place, position)
-    if not next_offset <= row[3] < INT64_MAX:
-        return _NOTHING, place, Stop.BAD_ORDER
-    return Columns((value,) for value in row), place + row[1], Stop.END
+    stop = _judge(window, place, sums=sums)
+    if stop is not Stop.END:
+        return stop
+    batch = _v2_batch(window, place, position) if window[place + 16] == 2 else _legacy_batch(window, place, position)
+    if next_offset <= batch.base_offset <= batch.last_offset < INT64_MAX:
+        return batch
+    return Stop.BAD_ORDER
 
 
-_NOTHING: Final = Columns(() for _ in COLUMNS)
+def _judge(window: memoryview, place: int, *, sums: bool) -> Stop:
+    """Return END if a whole batch lies at `place` and its checksum holds, otherwise what is wrong.
 
-
-def _judge(window: memoryview, place: int, sum_of: Callable[..., int] | None) -> Stop:
-    """Return END if a whole entry of magic 0 or 1 lies at `place` and its checksum holds, otherwise what is wrong.
-
-    A sound batch of magic 2 never comes here. What a magic above 2 is rests on its checksum even where only headers
-    are wanted: it is asked once a scan at most, and the answer decides between rubbish and a newer broker's data.
+    A magic above 2 is judged by its checksum even where only headers are wanted: it is met once a scan at most, and the
+    answer decides between rubbish and a newer broker's data.
     """
     left = len(window) - place
     if left < LEAST:
@@ -160,9 +141,15 @@ def _judge(window: memoryview, place: int, sum_of: Callable[..., int] | None) ->
         return Stop.NEED_MORE
     if magic > 2:
         return Stop.UNKNOWN_MAGIC
-    if sum_of is not None and (magic == 2 or crc32(window[place + 16 : place + size]) != _stored(window, place + 12)):
+    if sums and not _sum_holds(window[place : place + size], magic):
         return Stop.BAD_CRC
     return Stop.END
+
+
+def _sum_holds(batch: memoryview, magic: int) -> bool:
+    if magic == 2:
+        return crc32c(batch[21:]) == _stored(batch, 17)
+    return crc32(batch[16:]) == _stored(batch, 12)
 
 
 def _newer_holds(batch: memoryview) -> bool:
@@ -173,30 +160,30 @@ def _stored(window: memoryview, place: int) -> int:
     return int.from_bytes(window[place : place + 4], "big")
 
 
-def _legacy_row(window: memoryview, place: int, position: int) -> tuple[int, ...]:
+def _v2_batch(window: memoryview, place: int, position: int) -> Batch:
+    fields = _V2.unpack_from(window, place)
+    base, size, epoch, magic, crc, attributes, delta, timestamp, producer_id, producer_epoch, sequence, records = fields
+    size += 12
+    control = CONTROL_NONE
+    if attributes & _CONTROL_BIT and producer_id >= 0:
+        control = control_of(window[place + V2_HEADER : place + size], attributes, records)
+    return Batch(
+        position + place, size, base, base + delta, magic, attributes, crc, epoch, timestamp, producer_id,
+        producer_epoch, sequence, records, control,
+    )  # fmt: skip
+
+
+def _legacy_batch(window: memoryview, place: int, position: int) -> Batch:
     offset, size, crc, magic, attributes, timestamp = _LEGACY.unpack_from(window, place)
-    if magic == 0:
-        timestamp = -1
-    return (
-        position + place,
-        size + 12,
-        offset,
-        offset,
-        magic,
-        attributes,
-        crc,
-        -1,
-        timestamp,
-        -1,
-        -1,
-        -1,
-        -1,
+    timestamp = timestamp if magic else -1
+    return Batch(
+        position + place, size + 12, offset, offset, magic, attributes, crc, -1, timestamp, -1, -1, -1, -1,
         CONTROL_NONE,
-    )
+    )  # fmt: skip
 
 
 def find_batch(window: memoryview, start: int, *, lowest: int, highest: int) -> int:
-    """Do what `storage.kernel.scan.find_batch` says."""
+    """Do what `storage.kernel.scan.Kernel.find_batch` says."""
     lowest, end = max(lowest, 0), len(window)
     budget = 2 * end
     if highest < lowest or start < 0:
@@ -209,12 +196,10 @@ def find_batch(window: memoryview, start: int, *, lowest: int, highest: int) -> 
         size += 12
         if not lowest <= base <= highest or size > end - place or not _shaped(window, place, base, size, magic):
             continue
-        first = 21 if magic == 2 else 16
-        budget -= size - first
+        budget -= size - (21 if magic == 2 else 16)
         if budget < 0:
             return -2
-        summed = window[place + first : place + size]
-        if (crc32c(summed) if magic == 2 else crc32(summed)) == _stored(window, place + first - 4):
+        if _sum_holds(window[place : place + size], magic):
             return place
     return -1
 
@@ -240,7 +225,7 @@ def _candidate(lowest: int, highest: int) -> re.Pattern[bytes]:
 
 
 def count_up_to(data: Data, width: int, target: int) -> int:
-    """Do what `storage.kernel.scan.count_up_to` says."""
+    """Do what `storage.kernel.scan.Kernel.count_up_to` says."""
     first = _INT32 if width == 8 else _INT64
     low, high = 0, len(data) // width
     while low < high:
@@ -257,5 +242,5 @@ _INT64: Final = struct.Struct(">q")
 
 
 def lead_batch(_data: Data, _next_offset: int, _leader_epoch: int) -> Led | None:
-    """Do what `storage.kernel.scan.lead_batch` says: here nobody is faster than whoever looks closer."""
+    """Return None always: the closer look is as fast in Python."""
     return None

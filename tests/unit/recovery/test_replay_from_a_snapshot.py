@@ -9,8 +9,8 @@ from support.recovering import plan, recover
 
 from storage.base.units import Offset
 from storage.disk.fs import OsFs
-from storage.kernel.rows import BatchRows
-from storage.producers.producer_state import ProducerEvent, ProducerState, decode_snapshot
+from storage.kernel.rows import BatchRows, ProducerEvent
+from storage.producers.producer_state import ProducerState, decode_snapshot
 from storage.reading.log_reader import LogReader
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from storage.batch.batch import HEADER_V2, parse_header
 from storage.batch.record import Record, encode_batch, records_of
-from storage.kernel.python import scan_python
+from storage.kernel.python import reference
 from storage.kernel.scan import count_up_to, find_record
 
 TS = 1_700_000_000_000
@@ -33,7 +33,7 @@ def test_kernels_and_decoding_agree(seed: int) -> None:
             asked = (data[HEADER_V2.size :], header.record_count, header.base_timestamp, timestamp, offset)
             wanted = next(((r.offset - header.base_offset, r.timestamp) for r in records
                            if r.timestamp >= timestamp and r.offset - header.base_offset >= offset), None)  # fmt: skip
-            assert find_record(*asked) == scan_python.find_record(*asked) == wanted
+            assert find_record(*asked) == reference.find_record(*asked) == wanted
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -47,7 +47,7 @@ def test_kernels_agree_on_bytes_that_are_no_records(seed: int) -> None:
         damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
         view = memoryview(damaged)[: rng.randint(0, len(damaged))]
         asked = (view, rng.choice([count, count + 3, 0, -1]), base, TS + rng.randint(-5, 5), 0)
-        assert find_record(*asked) == scan_python.find_record(*asked)
+        assert find_record(*asked) == reference.find_record(*asked)
 
 
 @pytest.mark.parametrize(("width", "shape"), [(8, ">ii"), (12, ">qi")])
@@ -60,4 +60,4 @@ def test_entries_of_an_index_are_counted_as_a_walk_over_all_of_them_does(width: 
         )
         for target in range(-5, 45):
             wanted = sum(number <= target for number in numbers)
-            assert count_up_to(data, width, target) == scan_python.count_up_to(data, width, target) == wanted
+            assert count_up_to(data, width, target) == reference.count_up_to(data, width, target) == wanted

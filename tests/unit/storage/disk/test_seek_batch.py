@@ -77,9 +77,6 @@ def test_the_kernel_finds_what_is_plain_and_leaves_what_is_odd(tmp_path: Path) -
         assert type(seek(b"", 0, end, 4, BatchPlace)) is BatchPlace
         assert seek(b"", 0, end, 5, BatchPlace) is None, "an old format comes before it"
         assert seek(b"", 0, len(first) + 100, 4, BatchPlace) is None, "it does not end by there"
-        since = file.seek_batch  # type: ignore[attr-defined]
-        assert since(0, end, TS, BatchPlace) == (0, len(first), 0, 2, TS + 2, 2)
-        assert since(len(first), end, TS, BatchPlace) is None, "an old format comes before it"
         with pytest.raises(TypeError, match="a type of tuples is wanted"):
             seek(b"", 0, end, 4, list)
         with pytest.raises(TypeError, match="6 arguments are wanted, not 5"):

@@ -10,12 +10,12 @@ import pytest
 from support.batches import record
 
 from storage.cleanup.offset_map import OffsetMap
-from storage.kernel.dedupe import FASTEST, PYTHON, Passes
+from storage.kernel.python import reference as PYTHON
 from storage.kernel.python.dedupe_python import fields_of
-from storage.kernel.scan import check_records
+from storage.kernel.scan import KERNEL, Kernel, check_records
 
-KERNELS = [PYTHON] if FASTEST is PYTHON else [PYTHON, FASTEST]
-each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+KERNELS = [PYTHON] if KERNEL is PYTHON else [PYTHON, KERNEL]
+each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.NAME)
 
 
 def payload_of(rng: random.Random, count: int) -> bytes:
@@ -71,7 +71,7 @@ def test_both_kernels_fill_the_same_map_keep_the_same_and_move_alike(seed: int) 
 
 @each_kernel
 @pytest.mark.parametrize("size", [0, 1, 55, 56, 57, 63, 64, 65, 119, 120, 127, 128, 1000])
-def test_a_key_is_known_by_its_md5(kernel: Passes, size: int) -> None:
+def test_a_key_is_known_by_its_md5(kernel: Kernel, size: int) -> None:
     key = random.Random(size).randbytes(size)
     offsets = OffsetMap(24 * 10, 0.9, kernel)
     assert offsets.put_records(record(0, key=key), 1, 77, 0)
@@ -81,7 +81,7 @@ def test_a_key_is_known_by_its_md5(kernel: Passes, size: int) -> None:
 
 @each_kernel
 @pytest.mark.parametrize("count", range(1, 26))
-def test_keys_that_are_looked_up_together_are_each_known_by_their_md5(kernel: Passes, count: int) -> None:
+def test_keys_that_are_looked_up_together_are_each_known_by_their_md5(kernel: Kernel, count: int) -> None:
     rng = random.Random(count)
     keys = [rng.randbytes(rng.choice((0, 3, 16, 55, 56, 200))) for _ in range(count)]
     offsets = OffsetMap(24 * 100, 0.9, kernel)
@@ -93,7 +93,7 @@ def test_keys_that_are_looked_up_together_are_each_known_by_their_md5(kernel: Pa
 
 @each_kernel
 @pytest.mark.parametrize("room", range(2, 12))
-def test_a_map_that_is_full_takes_no_key_more_and_what_lies_behind_is_not_looked_at(kernel: Passes, room: int) -> None:
+def test_a_map_that_is_full_takes_no_key_more_and_what_lies_behind_is_not_looked_at(kernel: Kernel, room: int) -> None:
     offsets = OffsetMap(24 * room, 1.0, kernel)
     payload = b"".join(record(n, key=b"%d" % n) for n in range(room + 1)) + b"\xff\xff"
     assert not offsets.put_records(payload, room + 2, 50, 0)
@@ -104,7 +104,7 @@ def test_a_map_that_is_full_takes_no_key_more_and_what_lies_behind_is_not_looked
 
 
 @each_kernel
-def test_moved_records_keep_all_but_their_timestamp_delta(kernel: Passes) -> None:
+def test_moved_records_keep_all_but_their_timestamp_delta(kernel: Kernel) -> None:
     payload = record(3, key=b"a", timestamp_delta=5) + record(9, key=b"b", value=None, timestamp_delta=700)
     moved, base, newest = kernel.move_records(payload, b"\1\1", 2, 1000, False, 0, False, 0)
     assert (base, newest) == (1005, 1700)
@@ -116,7 +116,7 @@ def test_moved_records_keep_all_but_their_timestamp_delta(kernel: Passes) -> Non
 
 
 @each_kernel
-def test_records_that_are_cut_off_are_refused_and_nothing_behind_them_is_read(kernel: Passes) -> None:
+def test_records_that_are_cut_off_are_refused_and_nothing_behind_them_is_read(kernel: Kernel) -> None:
     payload = record(0, key=b"key", value=b"v" * 100)
     for size in (0, 1, 2):
         with pytest.raises(ValueError, match="records"):
@@ -137,8 +137,8 @@ def test_rubbish_is_refused_by_the_kernel_in_c_or_read_within_its_bounds(seed: i
         for _ in range(rng.randrange(1, 4)):
             payload[rng.randrange(len(payload))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
         try:
-            OffsetMap(2400, 0.9, FASTEST).put_records(bytes(payload), 5, 0, 0)
-            moved, _, _ = FASTEST.move_records(bytes(payload), b"\1" * 5, 5, 0, False, 0, False, 0)
+            OffsetMap(2400, 0.9, KERNEL).put_records(bytes(payload), 5, 0, 0)
+            moved, _, _ = KERNEL.move_records(bytes(payload), b"\1" * 5, 5, 0, False, 0, False, 0)
         except ValueError:
             continue
         assert len(moved) <= len(payload) + 5 * 16

@@ -14,9 +14,8 @@ from support.batches import TRANSACTIONAL, TS, batch_v2, legacy, marker
 from storage.base.units import Offset
 from storage.index.indexes import decode_offset_index, decode_time_index
 from storage.kernel.fold import SegmentFold
-from storage.kernel.rows import BatchRows, Stop
+from storage.kernel.rows import BatchRows, ProducerEvent, Stop
 from storage.kernel.scan import kernel_name, scan_batches
-from storage.producers.producer_state import ProducerEvent
 
 Fold = Callable[..., SegmentFold]
 
@@ -219,7 +218,7 @@ def test_more_rows_than_there_are_cannot_be_folded(fold: Fold) -> None:
 
 
 def facts_of(made: SegmentFold) -> tuple[object, ...]:
-    return *made._kernel.facts(), made.epochs, made.offset_index(), made.time_index(), list(made.producer_events)
+    return *made.facts, made.epochs, made.offset_index(), made.time_index(), list(made.producer_events)
 
 
 @pytest.mark.parametrize("capacity", [1, 3, 248, 1000])

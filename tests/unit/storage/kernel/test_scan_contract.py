@@ -18,7 +18,7 @@ from support.batches import CONTROL, TRANSACTIONAL, TS, batch_v2, legacy, marker
 
 from storage.batch.batch import BatchHeader, parse_header
 from storage.kernel.fold import SegmentFold
-from storage.kernel.python import scan_python
+from storage.kernel.python import reference
 from storage.kernel.rows import COLUMNS, BatchRows, Scanned, Stop
 
 native = pytest.importorskip("storage.kernel.native", reason="the C kernel was not built", exc_type=ImportError)
@@ -120,7 +120,7 @@ def assert_same_scan(window: bytes, capacity: int, position: int, next_offset: i
     scanned = Scanned(0, 0, Stop.END)
     for name in ("walk_headers", "scan_batches"):
         ours, theirs = BatchRows(capacity), BatchRows(capacity)
-        scanned = getattr(scan_python, name)(memoryview(window), ours, position=position, next_offset=next_offset)
+        scanned = getattr(reference, name)(memoryview(window), ours, position=position, next_offset=next_offset)
         other = getattr(native, name)(memoryview(window), theirs, position=position, next_offset=next_offset)
         assert other == scanned
         assert table(theirs, scanned.count) == table(ours, scanned.count)
@@ -148,7 +148,7 @@ def test_each_row_says_what_the_header_says_when_it_is_parsed_by_itself(seed: in
     for _ in range(40):
         log, starts = random_log(chance, 30)
         rows = BatchRows(30)
-        assert scan_python.scan_batches(memoryview(log), rows).count == 30
+        assert reference.scan_batches(memoryview(log), rows).count == 30
         for row, start in enumerate(starts):
             header = parse_header(log, start)
             assert {n: getattr(rows, n)[row] for n in shared} == {n: getattr(header, n) for n in shared}
@@ -191,7 +191,7 @@ def test_the_next_sound_batch_is_found_at_the_same_place(seed: int) -> None:
         start = chance.randrange(-1, len(window) + 2)
         lowest = chance.choice([0, 0, -(2**70), 2**31 - 10, chance.randrange(2**32), 2**62])
         highest = lowest + chance.choice([0, 2**31 - 1, 2**63, -1])
-        place = scan_python.find_batch(window, start, lowest=lowest, highest=highest)
+        place = reference.find_batch(window, start, lowest=lowest, highest=highest)
         assert native.find_batch(window, start, lowest=lowest, highest=highest) == place
         found += place >= 0
     assert found > 10
@@ -201,21 +201,21 @@ def test_the_search_gives_up_at_the_same_candidate() -> None:
     head = struct.pack(">qiibI", 1, 4000, 0, 2, 0) + bytes(8)
     for behind in range(3950, 4000 * 7, 500):
         window = memoryview(head * 9 + bytes(behind) + batch_v2(1))
-        answers = {kernel.find_batch(window, 0, lowest=0, highest=9) for kernel in (scan_python, native)}
+        answers = {kernel.find_batch(window, 0, lowest=0, highest=9) for kernel in (reference, native)}
         assert len(answers) == 1, behind
 
 
 def test_a_batch_whose_last_offset_leaves_its_type_is_found_by_neither() -> None:
     for base, delta, found in ((2**63 - 3, 1, 0), (2**63 - 3, 2, -1), (2**63 - 2, 2**31 - 1, -1)):
         window = memoryview(batch_v2(base, last_offset_delta=delta))
-        for kernel in (scan_python, native):
+        for kernel in (reference, native):
             assert kernel.find_batch(window, 0, lowest=0, highest=2**63 - 1) == found
 
 
 def test_bits_beyond_the_type_of_a_number_are_cut_off_by_both() -> None:
     long_zero = b"\x80\x80\x80\x80\x10"  # 2**32 before the cut
     body = b"\0" + b"\x80" * 9 + b"\x02" + long_zero * 3 + b"\0"
-    for kernel in (scan_python, native):
+    for kernel in (reference, native):
         assert kernel.check_records(memoryview(varint(len(body)) + body), 1) == -1
 
 
@@ -244,7 +244,7 @@ def test_records_are_judged_alike_sound_and_damaged(seed: int) -> None:
         for _ in range(chance.randrange(3) if payload else 0):
             payload[chance.randrange(min(len(payload), 40))] ^= 1 << chance.randrange(8)
         claimed = count + chance.choice([0, 0, 0, 1, -1, 2**31])
-        answer = scan_python.check_records(memoryview(payload), claimed)
+        answer = reference.check_records(memoryview(payload), claimed)
         assert native.check_records(memoryview(payload), claimed) == answer
         sound += answer == -1
     assert sound > 300
@@ -260,7 +260,7 @@ def test_records_are_walked_alike_sound_and_damaged(seed: int) -> None:
             payload[chance.randrange(min(len(payload), 40))] ^= 1 << chance.randrange(8)
         claimed = count + chance.choice([0, 0, 0, 1, -1, 2**31])
         first, base = chance.choice([0, 0, 3, 2**31 - 1]), chance.choice([0, -1, TS, 2**63 - 1, -(2**63)])
-        answer = scan_python.walk_records(memoryview(payload), claimed, first=first, base_timestamp=base)
+        answer = reference.walk_records(memoryview(payload), claimed, first=first, base_timestamp=base)
         assert native.walk_records(memoryview(payload), claimed, first=first, base_timestamp=base) == answer
         whole += answer.count == claimed > 0
     assert whole > 300
@@ -271,8 +271,8 @@ def test_short_random_bytes_are_judged_alike_as_records_and_markers(seed: int) -
     for _ in range(3000):
         body = bytes(chance.choice([0, 1, 2, 3, 0x7F, 0x80, 0xFF]) for _ in range(chance.randrange(24)))
         payload = varint(len(body)) + body
-        assert native.check_records(memoryview(payload), 1) == scan_python.check_records(memoryview(payload), 1)
-        assert native.walk_records(payload, 2) == scan_python.walk_records(payload, 2)
+        assert native.check_records(memoryview(payload), 1) == reference.check_records(memoryview(payload), 1)
+        assert native.walk_records(payload, 2) == reference.walk_records(payload, 2)
         control = batch_v2(0, payload=payload, count=chance.choice([1, 2]), producer_id=1, attributes=0x30)
         assert_same_scan(control, 1, 0, 0)
 

@@ -23,10 +23,10 @@ from storage.cleanup.compaction import Compaction, Round
 from storage.cleanup.offset_map import OffsetMap
 from storage.disk.fs import OsFs
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import CONTROL_NONE
+from storage.kernel.rows import CONTROL_NONE, ProducerEvent
 from storage.log.log import Log
 from storage.log.log_types import LogSetup
-from storage.producers.producer_state import ProducerEvent, ProducerState
+from storage.producers.producer_state import ProducerState
 from storage.producers.producers import Origin
 from storage.segment.segment import LogSegment
 from storage.segment.segment_types import SegmentLimits

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from storage.base.errors import BatchCorrupt, SnapshotCorrupt, UnsupportedFormat
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import ABORT, COMMIT, CONTROL_EMPTY, CONTROL_NONE, CONTROL_UNREADABLE
+from storage.kernel.rows import ABORT, COMMIT, CONTROL_EMPTY, CONTROL_NONE, CONTROL_UNREADABLE, ProducerEvent
 from storage.kernel.scan import crc32c
 from storage.producers.producer_state import (
     ProducerEntry,
-    ProducerEvent,
     ProducerState,
     decode_snapshot,
     find_snapshot_fault,

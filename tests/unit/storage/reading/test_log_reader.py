@@ -14,7 +14,7 @@ from storage.base.errors import FileVanished
 from storage.disk.fs import OsFs
 from storage.kernel.fold import SegmentFold
 from storage.kernel.rows import COLUMNS, BatchRows, Stop
-from storage.reading.log_reader import LogReader, LogScan, find_sound_batch, is_zero
+from storage.reading.log_reader import LogReader, LogScan, OnRows, find_sound_batch, is_zero
 
 OVERHEAD = 61
 
@@ -54,6 +54,56 @@ def test_the_size_of_the_window_changes_nothing(log: Path, window: int) -> None:
     assert wanted[0] == LogScan(log.stat().st_size, 12, Stop.END)
     assert len(wanted[1]) == 12
     assert scan(log, window) == wanted
+
+
+class Counted:
+    """A file that adds up the bytes that are read from it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self.bytes_read = data, 0
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        part = self._data[position : position + len(target)]
+        target[: len(part)] = part
+        self.bytes_read += len(part)
+        return len(part)
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def offsets_into(found: list[int]) -> OnRows:
+    return lambda rows, count, _window, _origin: found.extend(rows.last_offset[:count])
+
+
+@pytest.mark.parametrize("piece", [1, 100, 5000])
+def test_a_walk_that_pauses_reads_no_byte_twice(log: Path, piece: int) -> None:
+    file, size, found = Counted(log.read_bytes()), log.stat().st_size, list[int]()
+    walk, pauses, end = LogReader(10_000, 4).begin(file, log, size, 0, offsets_into(found)), 0, None
+    while end is None:
+        assert walk.position <= walk.read_to == file.bytes_read
+        assert found == list(range(walk.next_offset))
+        end = walk.advance(piece)
+        pauses += end is None
+    assert (end, found, file.bytes_read) == (LogScan(size, 12, Stop.END), list(range(12)), size)
+    assert pauses
+
+
+@pytest.mark.parametrize("window", [61, 128, 8192, 1 << 20])
+def test_walks_that_share_a_reader_and_take_turns_see_what_each_would_see_alone(log: Path, window: int) -> None:
+    reader, size = LogReader(window, 4), log.stat().st_size
+    first, second = list[int](), list[int]()
+    with OsFs().open_read(log) as file:
+        walks = [reader.begin(file, log, size, 0, offsets_into(found)) for found in (first, second)]
+        ends: list[LogScan | None] = [None, None]
+        while None in ends:
+            ends = [end or walk.advance(64) for walk, end in zip(walks, ends, strict=True)]
+    assert ends == [LogScan(size, 12, Stop.END)] * 2
+    assert first == second == list(range(12))
 
 
 def test_a_large_batch_of_an_old_format_gives_the_same_row(tmp_path: Path) -> None:

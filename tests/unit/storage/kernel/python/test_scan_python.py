@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import struct
-import subprocess
-import sys
-from importlib.machinery import PathFinder
-from pathlib import Path
 
-import crc32c as package
 import pytest
 from support.batches import CONTROL, TS, batch_v2, legacy, marker, marker_record, record, reseal, varint
 
-from storage.kernel.python.scan_python import (
-    check_records,
-    crc32c,
-    find_batch,
-    package_crc32c,
-    scan_batches,
-    walk_headers,
-)
+from storage.kernel.python.reference import check_records, crc32c, find_batch, scan_batches, walk_headers
 from storage.kernel.rows import (
     COLUMNS,
     COMMIT,
@@ -183,21 +171,6 @@ def test_a_marker_of_the_builder_is_read_back() -> None:
 def test_the_checksum_is_castagnoli_and_may_be_taken_in_pieces() -> None:
     assert crc32c(memoryview(b"123456789")) == 0xE3069283
     assert crc32c(memoryview(b"56789"), crc32c(memoryview(b"1234"))) == 0xE3069283
-
-
-def test_the_checksum_is_loaded_without_what_its_package_brings_with_it() -> None:
-    code = (
-        "import sys; from storage.kernel.python.scan_python import crc32c; "
-        "print(crc32c(b'123456789'), 'crc32c' in sys.modules)"
-    )
-    root = Path(__file__).parents[5]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(0xE3069283), "False"]
-
-
-def test_the_checksum_is_that_of_the_package_where_its_inner_part_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PathFinder, "find_spec", lambda *_: None)
-    assert package_crc32c.__wrapped__() is package.crc32c
 
 
 def test_the_next_sound_batch_is_found_behind_rubbish() -> None:

@@ -1,13 +1,12 @@
-"""Columns cut out of many headers say what each header says, and give what each batch alone gives."""
+"""Both kernels fold a log in windows of any size to what the Python one makes of each batch alone."""
 
 from __future__ import annotations
 
 import os
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from typing import Final
 
 import pytest
@@ -15,9 +14,7 @@ from crc32c import crc32c
 from support.batches import TRANSACTIONAL, TS, batch_v2, legacy, marker, reseal
 
 from storage.base.units import INT64_MAX
-from storage.batch.batch import BatchHeader, parse_header
 from storage.kernel.fold import SegmentFold
-from storage.kernel.python.columns import Columns, PlainBatches, plain_batches
 from storage.kernel.python.scan_python import scan_batches
 from storage.kernel.rows import BatchRows, Folded, Stop
 from storage.kernel.scan import kernel_name
@@ -109,7 +106,7 @@ def log_with(chance: random.Random, count: int, odd: dict[int, Odd]) -> bytes:
 
 def results(fold: SegmentFold) -> tuple[object, ...]:
     events = list(fold.producer_events)
-    return *fold._kernel.facts(), fold.epochs, fold.offset_index(), fold.time_index(), fold.blocks(), events
+    return *fold.facts, fold.epochs, fold.offset_index(), fold.time_index(), fold.blocks(), events
 
 
 def fold_in_windows(log: bytes, window: int, kernel: str, **settings: int) -> tuple[Stop, int, tuple[object, ...]]:
@@ -162,79 +159,3 @@ def test_many_odd_batches_are_told_as_when_each_comes_alone(chance: random.Rando
         wanted = fold_by_rows(log, **settings)
         for kernel in KERNELS:
             assert fold_in_windows(log, chance.randrange(61, len(log) + 61), kernel, **settings) == wanted
-
-
-def plain(log: bytes, origin: int = 0) -> PlainBatches:
-    found = plain_batches(memoryview(log), 0, 5000, origin, crc32c)
-    assert found is not None
-    return found
-
-
-def headers(log: bytes, found: PlainBatches) -> Iterator[BatchHeader]:
-    return (parse_header(log, place) for place in found.places)
-
-
-def test_every_column_says_what_the_headers_say(chance: random.Random) -> None:
-    fields = ("size", "base_offset", "last_offset", "magic", "attributes", "crc", "leader_epoch", "max_timestamp",
-              "producer_id", "producer_epoch", "base_sequence", "record_count")  # fmt: skip
-    for _ in range(20):
-        odd = {number: ODD[name] for number, name in enumerate(ODD) if chance.random() < 0.3 and number}
-        log = log_with(chance, 60, {number: make for number, make in odd.items() if make(500, TS)[16] == 2})
-        found = plain(log, origin=7)
-        assert list(found.position) == [7 + place for place in found.places]
-        for field in fields:
-            assert list(getattr(found, field)) == [getattr(header, field) for header in headers(log, found)], field
-
-
-def test_what_is_asked_of_all_at_once_is_what_is_asked_of_each(chance: random.Random) -> None:
-    kept = ("magics", "kinds", "epochs", "records", "joined", "producer_ids", "writers", "has_controls")
-    names = [
-        "a new leader epoch",
-        "another codec",
-        "no producer",
-        "no timestamp",
-        "a time long ago",
-        "a marker",
-        "a gap",
-    ]
-    for _ in range(60):
-        log = log_with(chance, 30, {chance.randrange(30): ODD[name] for name in names if chance.random() < 0.2})
-        found = plain(log)
-        assert found.count == found.count_ordered(100) == 30
-        each = Columns(getattr(found, name) for name in Columns.__annotations__ if name in BatchRows.__slots__)
-        for name in kept:
-            assert getattr(found, name)() == getattr(each, name)(), name
-        newest = chance.choice([-1, TS - 1, TS, TS + 1])
-        assert found.course_of_times(newest) is each.course_of_times(newest)
-        assert found.offsets_above(100) == each.offsets_above(100)
-        assert found.are_larger(71) == each.are_larger(71) == (min(found.size) > 71)
-
-
-@pytest.mark.parametrize("last", [INT64_MAX - 1, INT64_MAX])
-def test_neither_order_nor_sums_are_lost_at_the_end_of_the_offsets(last: int) -> None:
-    log = b"".join(usual(last - 2 + n, TS) for n in range(3))
-    found = plain(log)
-    assert found.count_ordered(0) == (3 if last < INT64_MAX else 2)
-    assert list(found.first(2).last_offset) == [last - 2, last - 1]
-
-
-def test_the_ones_that_are_in_order_are_counted_from_the_first_on() -> None:
-    log = b"".join(usual(offset, TS, count=2) for offset in [4, 6, 8, 9, 20])
-    found = plain(log)
-    assert [found.count_ordered(least) for least in (0, 4, 5)] == [3, 3, 0]
-    assert found.first(3).count_ordered(4) == 3
-    gaps = plain(b"".join(usual(offset, TS) for offset in [4, 6, 7]))
-    assert (gaps.count_ordered(0), gaps.joined()) == (3, False)
-
-
-def test_only_whole_sound_batches_of_magic_2_are_plain() -> None:
-    log = b"".join(usual(n, TS) for n in range(3))
-    size = len(log) // 3
-    for cut in range(len(log)):
-        found = plain_batches(memoryview(log)[:cut], 0, 100, 0, crc32c)
-        assert (found.count if found else 0) == cut // size
-    assert plain(log).behind == len(log)
-    assert all(first + size == second for first, second in pairwise(plain(log).places))
-    most = plain_batches(memoryview(log), 0, 2, 0, crc32c)
-    assert most is not None
-    assert most.behind == 2 * size
