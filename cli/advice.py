@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from recovery.report.report import command
+from recovery.report.outcome import command
 from storage.base.errors import (
     DiskFull,
     EnvironmentFault,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from storage.base.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from recovery.report.report import Style
+    from recovery.report.rows import Style
 
 _COLUMNS: Final = 80
 _COLOURS: Final = {

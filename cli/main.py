@@ -164,7 +164,7 @@ def _guarded(arguments: argparse.Namespace, console: Console, environment: Mappi
     ended = console.finish()
     if ended is ExitStatus.CLEAN:
         return status
-    from recovery.report.report import worst  # noqa: PLC0415
+    from recovery.report.outcome import worst  # noqa: PLC0415
 
     return worst((status, ended))
 

@@ -16,9 +16,10 @@ from storage.disk.fs import Fs, OsFs, ReadFs, ReadOnlyFs
 if TYPE_CHECKING:
     from pathlib import PurePath
 
-    from recovery.apply.execute import Applying, Orders
+    from recovery.apply.execute import Applying
     from recovery.heal.healing import HealNote
     from recovery.heal.replica import ReplicaSource
+    from recovery.plan.orders import Orders
     from recovery.plan.plan import LogDirPlan
 
 _ADDRESS: Final = r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})"

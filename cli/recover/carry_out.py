@@ -20,14 +20,14 @@ from cli.settings.targets import Target, absolute, ensure_log_dir
 from cli.version import version
 from recovery.logdir.survey import LIST_ALL, Planned
 from recovery.plan.plan import LogDirPlan, PlanOptions, ReplaceFile
-from recovery.report.report import Outcome, command
+from recovery.report.outcome import Outcome, command
 from storage.base.errors import ConfigInvalid, DiskFull, ExitStatus, FileVanished, LogmendError, NoRoom, printable
 from storage.disk.fs import FileKind, Fs, OsFs, lock_log_dir
 
 if TYPE_CHECKING:
-    from recovery.apply.execute import Orders
     from recovery.heal.healing import HealNote
     from recovery.heal.replica import ReplicaSource
+    from recovery.plan.orders import Orders
 
 _EXTENSION_SECONDS: Final = 600.0
 """So long a recovery may stand still under systemd, once its own time-out is over."""
@@ -188,7 +188,7 @@ def _is_locked(fs: Fs, locks: contextlib.ExitStack, target: Target, outcomes: di
 def _healed(fs: Fs, work: Work, order: Order, made: dict[Target, Made], keeping: Keeping) -> tuple[HealNote, ...]:
     """Fill holes round by round, until nothing is left that can be filled; `made` gets the plan of what remains."""
     from cli.heal.heal import heal_round  # noqa: PLC0415
-    from recovery.apply.execute import Orders  # noqa: PLC0415
+    from recovery.plan.orders import Orders  # noqa: PLC0415
 
     filled: list[HealNote] = []
     orders = Orders("", 0, version(), keeping.directory, keeping.discard)
@@ -217,7 +217,8 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping, l
             return Outcome(path, plan.status, plan)
         if plan.is_empty:
             return Outcome(path, _settled(plan), plan, done=0)
-        from recovery.apply.execute import Orders, execute  # noqa: PLC0415 (most runs find nothing to carry out)
+        from recovery.apply.execute import execute  # noqa: PLC0415 (most runs find nothing to carry out)
+        from recovery.plan.orders import Orders  # noqa: PLC0415 (most runs find nothing to carry out)
 
         now_ms = time.time_ns() // 1_000_000 + later_ms
         orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
@@ -263,8 +264,8 @@ def _handed_over(fs: Fs, work: Work, order: Order, outcome: Outcome, keeping: Ke
         return outcome
     if plan.stopped or not plan.is_empty:
         return outcome
-    from recovery.apply.execute import Orders  # noqa: PLC0415
     from recovery.apply.hand_over import hand_over  # noqa: PLC0415 (not for those who only look)
+    from recovery.plan.orders import Orders  # noqa: PLC0415
 
     later_ms = 2  # than what one plan, or two, have done just now
     now_ms = time.time_ns() // 1_000_000 + later_ms

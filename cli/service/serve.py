@@ -29,7 +29,8 @@ from daemon.service.clock import SystemClock
 from daemon.service.service import exit_status
 from engine.settings.broker_options import options_of_broker
 from engine.settings.options import ManagerOptions
-from recovery.report.report import document, worst
+from recovery.report.documents import document
+from recovery.report.outcome import worst
 from storage.base.errors import ConfigInvalid, ExitStatus, printable
 from storage.disk.fs import OsFs
 
@@ -170,7 +171,7 @@ def _listener_options(
         groups=settings_of_broker(properties),
         transactions=transactions_of_broker(properties),
         is_read_only=arguments.read_only,
-        tell=reporter_to(events),
+        report=reporter_to(events),
     )
 
 

@@ -17,6 +17,7 @@ from recovery.apply.room import check_room, make_place
 from recovery.apply.together import each_partition
 from recovery.evidence.manifest import Item, Manifest, encode, kept_name, manifest_name
 from recovery.plan.digest import new_digest, sha256_of
+from recovery.plan.orders import Orders
 from recovery.plan.plan import (
     Action,
     KeepCopy,
@@ -56,19 +57,6 @@ class Applying(Protocol):
     """Whoever wants to know which action is being carried out."""
 
     def applying(self, action: Action) -> None: ...
-
-
-class Orders(NamedTuple):
-    """How a plan is to be carried out; none of it changes what is done to the log.
-
-    `quarantine_dir`: where copies go instead of beside the file they were taken from. `discard`: cut without a copy.
-    """
-
-    plan_id: str
-    created_ms: int
-    version: str
-    quarantine_dir: PurePath | None = None
-    discard: bool = False
 
 
 class Executed:

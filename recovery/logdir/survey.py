@@ -18,16 +18,18 @@ from recovery.logdir.log_dir import LogDirState, plan_log_dir_files, read_log_di
 from recovery.logdir.nearness import is_near
 from recovery.partition.inventory import resolve, take_inventory
 from recovery.partition.memory import Job, Memory
-from recovery.partition.partition import Points, Survey
+from recovery.partition.partition import Survey
+from recovery.partition.points import Points
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
-from recovery.segment.verify import ROOM, Depth, Room, SegmentReport, fold_index
+from recovery.segment.segment_report import ROOM, Depth, Room, SegmentReport
+from recovery.segment.verify import fold_index
 from storage.disk.fs import ReadFs
 from storage.disk.pool import Pool, Task
 from storage.reading.log_reader import LogReader
 
 if TYPE_CHECKING:
-    from recovery.partition.partition_plan import PlannedPartition
+    from recovery.plan.plan import PlannedPartition
 
 _AHEAD: Final = 64
 """Partitions whose scans may be waited for at a time."""

@@ -39,10 +39,12 @@ from support.wrapped_fs import Skipping, Unsynced
 from checkpoint.markers import encode_clean_shutdown
 from checkpoint.offsets import decode_offsets
 from recovery.apply import hand_over as handing
-from recovery.apply.execute import Orders, _Directory, execute
-from recovery.apply.hand_over import HandedOver, hand_over
+from recovery.apply.execute import _Directory, execute
+from recovery.apply.hand_over import hand_over
 from recovery.logdir.survey import SilentReporter
+from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan, Precondition, SplicePiece, SpliceSegment
+from recovery.plan.results import HandedOver
 from storage.disk.fs import FileKind, Fs, replace_atomically
 
 Patch = pytest.MonkeyPatch

@@ -13,9 +13,10 @@ from support.memory_fs import MemoryFs, TracingFs
 from support.needs import impossible
 
 from recovery.apply import together
-from recovery.apply.execute import Executed, Orders, execute
+from recovery.apply.execute import Executed, execute
 from recovery.apply.hand_over import hand_over
 from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.orders import Orders
 from storage.disk.fs import FileStat, Fs, OsFs
 
 MANY = 12

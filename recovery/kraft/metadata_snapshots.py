@@ -1,4 +1,4 @@
-"""Reads the KRaft snapshots in the metadata log's directory: header first, footer last, every batch sound."""
+"""Reads a KRaft snapshot in the metadata log's directory: header first, footer last, every batch sound."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final
 
-from recovery.partition.inventory import Inventory
 from recovery.plan.findings import Damage, Finding
 from storage.base.errors import BatchCorrupt, CorruptData, UnsupportedFormat
-from storage.base.names import FileRole, FileState
 from storage.batch.batch import HEADER_V2, parse_header
 from storage.batch.kraft import check_snapshot
 from storage.disk.fs import ReadFile, ReadFs
@@ -18,16 +16,8 @@ _BATCH_LIMIT: Final = 64 << 20
 """Kafka writes batches of at most 8 MiB here."""
 
 
-def check_metadata_snapshots(fs: ReadFs, inventory: Inventory) -> list[Finding]:
-    """Return what is wrong with the live snapshots; one batch is held in memory at a time."""
-    found = []
-    for name, entry in inventory.entries.items():
-        if entry.file.role is FileRole.METADATA_SNAPSHOT and entry.file.state is FileState.LIVE:
-            found += _check(fs, inventory.directory / name, entry.stat.size)
-    return found
-
-
-def _check(fs: ReadFs, path: PurePath, size: int) -> list[Finding]:
+def check_metadata_snapshot(fs: ReadFs, path: PurePath, size: int) -> list[Finding]:
+    """Return what is wrong with a snapshot of `size` bytes, of which one batch at a time is held in memory."""
     try:
         with fs.open_read(path) as file:
             faults = check_snapshot(_batches(file, size)).faults

@@ -10,14 +10,74 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Final, Self
 
-from recovery.plan.plan import Piece
-from recovery.segment.verify import ScanOptions, SegmentFiles, SegmentReport, scan_segment
+from recovery.partition.changes import SWAP, Changes, files_aside, joined, judged
+from recovery.partition.cutting import Logs
+from recovery.partition.partition import Survey
+from recovery.plan.findings import Damage, Finding
+from recovery.plan.plan import Piece, SplitLog
+from recovery.segment.segment_files import SegmentFiles
+from recovery.segment.segment_report import ScanOptions, SegmentReport
+from recovery.segment.verify import scan_segment
 from storage.base.names import FileRole, segment_file_name
 from storage.base.units import INT32_MAX, Offset
 from storage.batch.batch import CODEC_MASK
 from storage.disk.fs import FileStat, ReadFile, ReadFs
 from storage.kernel.rows import BatchRows
 from storage.reading.log_reader import LogReader
+
+
+def split_overflowing(survey: Survey, decided: Logs, reader: LogReader) -> Logs:
+    """Return the logs with several segments instead of each whose offsets do not fit 32 bits above its base.
+
+    Where a piece would get the place of a segment that follows, both hold the same offsets: the log is held.
+    """
+    logs = decided
+    for files in decided.kept:
+        report = decided.report_on(files)
+        if report.overflow_at is None:
+            continue
+        if logs.held or not report.is_scanned or files.log.name.endswith(SWAP):
+            break
+        logs = _split(survey, logs, files, reader)
+    return logs
+
+
+def _split(survey: Survey, logs: Logs, files: SegmentFiles, reader: LogReader) -> Logs:
+    report, number = logs.report_on(files), logs.kept.index(files)
+    pieces = find_pieces(survey.fs, files, report.valid_size, reader)
+    later = logs.kept[number + 1 :]
+    if later and pieces[-1].base_offset >= later[0].base_offset:
+        evidence = f"its offsets from {pieces[-1].base_offset} on belong to {later[0].log.name} by the names of both"
+        verdict = judged(survey, Finding(Damage.BAD_NAME, files.log, evidence))
+        return logs._replace(held=True, changes=joined(logs.changes, verdict))
+    is_last = number == len(logs.kept) - 1
+    reports = [
+        scan_piece(survey.fs, files, piece, survey.scan_options, reader, active=is_last and piece is pieces[-1])
+        for piece in pieces
+    ]
+    more, changes = len(pieces) - 1, logs.changes
+    finding = Finding(Damage.OFFSET_OVERFLOW, files.log, f"offset {report.overflow_at} needs another segment")
+    # What is to be cut off stays behind in the old file, which is kept whole.
+    kept_whole = changes._replace(
+        copies=tuple(copy for copy in changes.copies if copy.path != files.log),
+        truncates=tuple(cut for cut in changes.truncates if cut.path != files.log),
+    )
+    split = Changes(
+        splits=(SplitLog(files.log, tuple(pieces)),), asides=files_aside(files, f"split into {len(pieces)} segments")
+    )
+    return logs._replace(
+        kept=(*logs.kept[:number], *(made.files for made in reports), *logs.kept[number + 1 :]),
+        reports={**logs.reports, **{made.base_offset: made for made in reports}},
+        scope=logs.scope + (more if logs.scope > number else 0),
+        derive_from=logs.derive_from + (more if logs.derive_from > number else 0),
+        changes=joined(kept_whole, judged(survey, finding), split),
+    )
+
+
+def segment_of(logs: Logs, base_offset: int) -> PurePath:
+    """Return the log on the disk that holds a segment that stays, maybe as a piece of it."""
+    pieces = {piece.base_offset: split.path for split in logs.changes.splits for piece in split.pieces}
+    return pieces.get(base_offset) or next(f.log for f in logs.kept if f.base_offset == base_offset)
 
 
 def find_pieces(fs: ReadFs, files: SegmentFiles, valid_size: int, reader: LogReader) -> list[Piece]:
