@@ -12,22 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from recovery.logdir.log_dir import LogDirState, plan_log_dir_files, read_log_dir
 from recovery.logdir.nearness import is_near
+from recovery.partition.at_a_glance import look_at
 from recovery.partition.inventory import resolve, take_inventory
 from recovery.partition.memory import Job, Memory
 from recovery.partition.partition import Points, Survey
+from recovery.partition.partition_plan import PlannedPartition, no_plan, plan_partition
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
 from recovery.segment.verify import ROOM, Depth, Room, SegmentReport, fold_index
 from storage.disk.fs import ReadFs
 from storage.disk.pool import Pool, Task
 from storage.reading.log_reader import LogReader
-
-if TYPE_CHECKING:
-    from recovery.partition.partition_plan import PlannedPartition
 
 _AHEAD: Final = 64
 """Partitions whose scans may be waited for at a time."""
@@ -220,8 +219,6 @@ class _Scans:
 
     def _list(self, survey: Survey) -> None:
         if survey.points.clean and survey.options.depth == Depth.QUICK.value:
-            from recovery.partition.at_a_glance import look_at  # noqa: PLC0415 (nobody needs it who is about to read logs)
-
             look_at(survey, self._readers.reader)
         else:
             survey.prepare(self._readers.reader)
@@ -305,8 +302,6 @@ def _is_scanned(one: _Submitted) -> bool:
 def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartition:
     if survey.done is not None:
         return survey.done
-    from recovery.partition.partition_plan import no_plan, plan_partition  # noqa: PLC0415 (not before segments are being read)
-
     if any(finding.kind in (Damage.READ_ERROR, Damage.VANISHED) for finding in survey.findings):
         return no_plan(survey)
     done = plan_partition(survey, reports, reader)
@@ -333,8 +328,6 @@ def _settled(
     if moved is not None:
         evidence = f"{moved.evidence}; so it went at each of {_LOOKS} looks: somebody changes this directory"
         survey.findings.append(Finding(Damage.READ_ERROR, moved.path, evidence))
-        from recovery.partition.partition_plan import no_plan  # noqa: PLC0415
-
         done = no_plan(survey)
     return survey, done, reports
 

@@ -13,6 +13,7 @@ from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.leader_epoch import EpochStart, decode_epochs
 from recovery.partition.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
 from recovery.partition.memory import Job, Memory
+from recovery.partition.metadata_snapshots import check_metadata_snapshots
 from recovery.plan.findings import Damage, Finding, Subject
 from recovery.plan.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlanOptions
 from recovery.segment.index_checks import load_checked
@@ -135,8 +136,6 @@ class Survey:
             wanted |= set(range(len(segments)))
         self._choose_producer_start(wanted)
         if self.points.metadata and self.options.depth != Depth.QUICK.value:
-            from recovery.partition.metadata_snapshots import check_metadata_snapshots  # noqa: PLC0415 (one partition in all has any)
-
             self.findings += check_metadata_snapshots(self.fs, self.inventory)
         last = len(segments) - 1
         self.jobs = [Job(segments[n], canonical=n >= self.scope, active=n == last) for n in sorted(wanted)]

@@ -7,6 +7,7 @@ as they are.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePath
@@ -223,8 +224,6 @@ def summary_line(plan: LogDirPlan, style: Style = plain) -> str:
 
 def command(*words: object) -> str:
     """Return a command line that a shell would read as these words."""
-    import shlex  # noqa: PLC0415 (most runs have nothing to advise)
-
     return " ".join(shlex.quote(printable(word)) for word in ("logmend", *words))
 
 

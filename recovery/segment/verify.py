@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable
 from enum import Enum
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from recovery.plan.digest import sha256_of
 from recovery.plan.findings import Damage, Finding, Subject
@@ -23,15 +23,13 @@ from recovery.segment.index_checks import (
     compare_with_canonical,
     finish_against_batches,
 )
+from recovery.segment.records import RecordsCheck
 from recovery.segment.segment_files import SegmentFiles
 from storage.base.errors import FileVanished, ReadFault
 from storage.disk.fs import ReadFile, ReadFs
 from storage.kernel.fold import ProducerEvents, SegmentFold
 from storage.kernel.rows import BatchRows, Stop
 from storage.reading.log_reader import LogReader, LogScan, find_sound_batch, is_zero
-
-if TYPE_CHECKING:
-    from recovery.segment.records import RecordsCheck
 
 __all__ = ["SegmentFiles"]  # to be had from here as well
 _FUTURE_MS: Final = 24 * 3600 * 1000
@@ -232,8 +230,6 @@ class _Scan(NamedTuple):
     def _records_check(self, file: ReadFile) -> RecordsCheck | None:
         if self.options.depth is not Depth.RECORDS:
             return None
-        from recovery.segment.records import RecordsCheck  # noqa: PLC0415 (brings the codecs)
-
         return RecordsCheck(file, self.files.log)
 
     def _pass(
