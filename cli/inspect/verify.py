@@ -7,8 +7,6 @@ import time
 from collections.abc import Mapping
 
 from cli.console import Console
-from cli.inspect.manifest import verify_manifest
-from cli.inspect.verify_file import verify_file
 from cli.recover.work import Work, find_targets, jobs_each, look_at_all, reporting, tell
 from cli.settings.arguments import (
     add_comparison,
@@ -37,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Look, print every finding, and return the worst status."""
     if arguments.manifest:
+        from cli.inspect.manifest import verify_manifest  # noqa: PLC0415 (signatures, and processes that check them)
+
         return verify_manifest(arguments, console, environment)
     settings = settings_of(arguments, environment)
     fs = ReadOnlyFs(OsFs())
@@ -52,6 +52,8 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         ]
     files = [target.path for target in targets if target.kind is TargetKind.FILE]
     if files:
+        from cli.inspect.verify_file import verify_file  # noqa: PLC0415 (with the dump of every format: 20 ms)
+
         outcomes += [verify_file(fs, path, options) for path in files]
     status = tell(console, outcomes, lambda outcome: verify_text(outcome, console.style))
     if console.json:

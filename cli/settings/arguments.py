@@ -9,7 +9,6 @@ from typing import Any
 
 from cli.settings.settings import DEPTHS, KEYS, PROGRESS, Settings, load_settings
 from cli.settings.targets import absolute
-from recovery.apply.hand_over import MARKED_VERSIONS
 from recovery.plan.plan import PlanOptions
 from storage.base.errors import ConfigInvalid, printable
 
@@ -100,6 +99,8 @@ def wants_marker(arguments: argparse.Namespace) -> bool:
     version_named = arguments.clean_marker
     if version_named is None:
         return False
+    from recovery.apply.hand_over import MARKED_VERSIONS  # noqa: PLC0415 (`verify` imports nothing that writes)
+
     if not any(version_named == known or version_named.startswith(known + ".") for known in MARKED_VERSIONS):
         raise ConfigInvalid(
             f"--clean-marker {printable(version_named)}: tested with {', '.join(MARKED_VERSIONS)} alone; "

@@ -394,6 +394,13 @@ def test_a_look_or_a_repair_imports_nothing_that_only_other_commands_need(tmp_pa
     assert imported(tmp_path, [*FOREIGN, "recovery.logdir.survey"], command) == ["recovery.logdir.survey"]
 
 
+def test_verify_imports_nothing_that_changes_a_disk(tmp_path: Path) -> None:
+    make_log_dir(tmp_path / "data", TORN)
+    assert imported(tmp_path, ["recovery.apply.execute", "recovery.logdir.survey"], "verify") == [
+        "recovery.logdir.survey"
+    ]
+
+
 def test_version_is_told_for_people_and_programs() -> None:
     assert "scanner" in logmend("--version").stdout
     told = json.loads(logmend("--version", "--json").stdout)
