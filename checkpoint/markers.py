@@ -6,6 +6,7 @@ CleanShutdownFileHandler, MetaProperties, PartitionMetadataFile, FileQuorumState
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -224,8 +225,6 @@ def write_clean_shutdown(fs: Fs, path: PurePath, broker_epoch: int | None) -> No
 
 def _json_object(data: bytes) -> dict[str, Any]:
     """Return the object that `data` begins with; what follows it is ignored, as Kafka's parser does."""
-    import json  # noqa: PLC0415 (start-up does not need it)
-
     try:
         document, _ = json.JSONDecoder().raw_decode(decode_text(data).lstrip(" \t\r\n"))
     except (ValueError, RecursionError):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from checkpoint.markers import META_PROPERTIES, decode_meta_properties
 from checkpoint.offsets import decode_offsets, encode_offsets
+from recovery.kraft.topic_ids import TopicIds
 from recovery.partition.inventory import owner_findings
 from recovery.partition.points import SMALL_FILE_LIMIT, Points
 from recovery.plan.decide import Flushed, Where, decide
@@ -43,9 +44,6 @@ from storage.base.names import (
 )
 from storage.base.units import Offset, TopicPartition
 from storage.disk.fs import FileKind, FileStat, ReadFs, read_all
-
-if TYPE_CHECKING:
-    from recovery.kraft.topic_ids import TopicIds
 
 RECOVERY_POINTS: Final = FileRole.RECOVERY_POINTS.value
 LOG_STARTS: Final = FileRole.LOG_START_OFFSETS.value
@@ -136,8 +134,6 @@ def read_log_dir(
         state.checkpoints[name] = _read_checkpoint(fs, state, name)
     if _is_kraft(fs, state):
         places = [log_dir] if metadata_dir is None else [log_dir, metadata_dir]
-        from recovery.kraft.topic_ids import TopicIds  # noqa: PLC0415 (brings the record formats)
-
         state.topic_ids = TopicIds(fs, places)
     return state
 

@@ -7,6 +7,7 @@ options name the same plan, and the id names what was set aside.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import PurePath
@@ -249,8 +250,6 @@ class LogDirPlan(NamedTuple):
     @property
     def plan_id(self) -> str:
         """Twelve hex digits that stand for everything in the plan."""
-        import json  # noqa: PLC0415 (2 ms that reading hides)
-
         text = json.dumps(to_plain(self), sort_keys=True, separators=(",", ":"))
         return sha256_of(text.encode("utf-8", "surrogatepass"))[:12]
 

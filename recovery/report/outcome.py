@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -82,8 +83,6 @@ def root_of(plan: LogDirPlan) -> PurePath:
 
 def command(*words: object) -> str:
     """Return a command line that a shell would read as these words."""
-    import shlex  # noqa: PLC0415 (most runs have nothing to advise)
-
     return " ".join(shlex.quote(printable(word)) for word in ("logmend", *words))
 
 
