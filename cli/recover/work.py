@@ -166,7 +166,7 @@ def mark_duplicates(planned: Sequence[Planned]) -> None:
             here = [place for place in places if place.parent == each.plan.log_dir]
             others = ", ".join(printable(place) for place in places if place not in here)
             found = [Finding(Damage.DUPLICATE_PARTITION, place, f"{name} lies in {others} as well") for place in here]
-            where = Where(Flushed.YES, valid_after=False, replica=False, accept_loss=False, log_open=True, marker=False)
+            where = Where(Flushed.YES, valid_after=False, accept_loss=False, log_open=True, marker=False)
             row = decide(Damage.DUPLICATE_PARTITION.subject, where)
             verdicts = tuple(Verdict(finding, row.letter, row.decision.value) for finding in found)
             each.plan = each.plan._replace(verdicts=each.plan.verdicts + verdicts)

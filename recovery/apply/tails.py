@@ -13,6 +13,7 @@ from typing import Final
 
 from recovery.apply.execute import Applying, execute
 from recovery.evidence.kept import find_kept
+from recovery.evidence.manifest import Item
 from recovery.evidence.quarantine import expire
 from recovery.logdir.log_dir import known_offsets
 from recovery.plan.orders import Orders
@@ -58,8 +59,8 @@ def keep_tails(
     return KeptTails(len(chosen), size, tuple(left_out), freed)
 
 
-def _only_tails(items: tuple[object, ...]) -> bool:
-    return bool(items) and all(getattr(item, "step", "") == "copied" for item in items)
+def _only_tails(items: tuple[Item, ...]) -> bool:
+    return bool(items) and all(item.step == "copied" for item in items)
 
 
 def _only(partition: RecoveryPlan, copies: tuple[KeepCopy, ...]) -> RecoveryPlan:

@@ -259,7 +259,6 @@ class _TopPlanner:
         where = Where(
             Flushed.NO,
             valid_after=False,
-            replica=False,
             accept_loss=self._options.accept_loss,
             log_open=True,
             marker=self._state.marker,

@@ -31,7 +31,6 @@ Style = Callable[[str, str], str]
 _WILL: Final = {
     "stop": "nothing here is touched",
     "cut": "cut, a copy kept",
-    "heal": "taken from a replica",
     "hold": "held for a replica or a person",
     "rebuild": "rebuilt from the log",
     "trim": "zeroes trimmed",
