@@ -54,7 +54,7 @@ _AT_ONCE: Final = 64
 
 
 class Applying(Protocol):
-    """Whoever wants to know which action is being carried out."""
+    """A caller that follows which action is being carried out."""
 
     def applying(self, action: Action) -> None: ...
 
@@ -314,7 +314,7 @@ class _Directory:
         return self._fs.stat(action.path).links == 1
 
     def _copy(self, source: PurePath, position: int, size: int, target: PurePath, like: FileStat) -> str:
-        """Copy a range durably and return its SHA-256; a copy that an earlier attempt left is made anew."""
+        """Copy a range durably and return its SHA-256; a copy that an earlier attempt left is replaced."""
         digest = new_digest()
         self._write_new(target, self._pieces(source, position, size, digest), like, private=True)
         self._done.kept_bytes += size

@@ -2,7 +2,7 @@
 
 What lies above the high watermark is not known to be on any other replica, and what lies above the recovery point is
 not known to have survived on one. A broker that comes back behind an election that went wrong cuts it without a word;
-the copy is then the only one. Opt in, bounded in size, and let go of after some days.
+the copy is then the only one. Opt in, bounded in size, and removed after some days.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def keep_tails(
 ) -> KeptTails:
     """Copy what each log has above its recovery point or watermark, smallest first, `most_bytes` in all, durably.
 
-    Copies of earlier runs that are older than `days` are let go of, and count against the bytes until then. `plan` is
+    Copies of earlier runs that are older than `days` are removed, and count against the bytes until then. `plan` is
     what a look at the directory found, and empty; the caller holds the lock. Raises as `execute` does.
     """
     assert plan.is_empty

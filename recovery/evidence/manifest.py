@@ -1,7 +1,7 @@
 """The manifest: what one plan set aside in one directory, and everything needed to put it back.
 
 A JSON file `<plan id>.logmend.json` beside the kept bytes. It is durable before anything it lists is changed, so it may
-speak of steps that a crash prevented; whoever reads it compares with what is there. Names in it are plain file names,
+speak of steps that a crash prevented; a reader compares it with the files. Names in it are plain file names,
 never paths: a manifest cannot make anybody write outside its directory.
 """
 

@@ -62,7 +62,7 @@ class ReplicaFacts:
 
 
 class ReplicaSource(Protocol):
-    """Somebody who may have the batches that are missing here."""
+    """A replica, or a broker, that may have the batches that are missing here."""
 
     @property
     def name(self) -> str:

@@ -123,7 +123,7 @@ def read_log_dir(
 ) -> LogDirState:
     """List the top of a log directory and read its checkpoints.
 
-    With `only` no more is looked at than the directory of that name needs. Raises `ReadFault` if it cannot be listed.
+    With `only` no more is read than the directory of that name needs. Raises `ReadFault` if it cannot be listed.
     """
     state = LogDirState(log_dir, fs.entries(log_dir))
     owner = fs.stat(log_dir).uid if user is None else user
@@ -311,7 +311,7 @@ class _TopPlanner:
         What tells that its data had been flushed, or may have been, must then stay: the marker, and the loss of the
         recovery points, for which new ones would say that nothing was. Else a broker, or the next run, would take the
         damage for a torn tail and cut it. None of what is done beside a held partition relies on the marker being
-        gone: files are derived anew and replaced whole.
+        gone: files are derived again and replaced whole.
         """
         return any(plan.held for plan in self._plans)
 

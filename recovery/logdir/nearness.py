@@ -32,7 +32,7 @@ class _Cached(Protocol):
 def is_near(fs: ReadFs, directories: Sequence[PurePath], *, whole: bool = False) -> bool:
     """Tell whether the newest logs of these partitions are small and in memory, as far as a sample tells.
 
-    With `whole` all logs of each are about to be read, so it is asked of all of them together.
+    With `whole` all logs of each are about to be read, so all of them count.
     """
     if len(directories) < MANY:
         return False

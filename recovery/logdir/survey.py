@@ -39,7 +39,7 @@ LIST_ALL: Final = 1 << 62
 
 
 class Reporter(Protocol):
-    """Whoever wants to follow the work. Calls may come from several threads; they must be quick."""
+    """A caller that follows the work. Calls may come from several threads; they must be quick."""
 
     def begin(self, what: str, total_bytes: int, partitions: int) -> None:
         """Tell that `partitions` directories are worked on; `listed` says of each of them how much more there is."""
@@ -310,8 +310,8 @@ def _settled(
 ) -> tuple[Survey, PlannedPartition, Reports]:
     """Look again at a partition of which files went away while it was read, and return what was seen at last.
 
-    Retention, compaction and rolls of a running broker do that now and then. What does so at every look is not known to
-    be in order, and is said to be unreadable. A directory that is gone altogether is no partition any more.
+    Retention, compaction and rolls of a running broker remove files now and then. A partition that loses files at every
+    look is unverified, and reported as unreadable. A directory that is gone altogether is no partition any more.
     """
     for _ in range(_LOOKS - 1):
         if _moved(survey, done) is None:
@@ -322,7 +322,7 @@ def _settled(
         ((done, reports),) = _Scans(reporter, 1, 1).run([survey])
     moved = _moved(survey, done)
     if moved is not None:
-        evidence = f"{moved.evidence}; so it went at each of {_LOOKS} looks: somebody changes this directory"
+        evidence = f"{moved.evidence}; so it went at each of {_LOOKS} looks: another process changes this directory"
         survey.findings.append(Finding(Damage.READ_ERROR, moved.path, evidence))
         done = no_plan(survey)
     return survey, done, reports

@@ -51,10 +51,10 @@ def derive_side_files(
 ) -> SideFiles:
     """Fold scanned segments, in order, into a producer state that stands in the first one or at its base offset.
 
-    What the state knows already is passed over; of a segment in which it stands not all is known, so nothing is said of
-    its transaction index and of a snapshot at its base. A snapshot belongs to the base of each of the others and to the
-    end of the last, but never at or below the log start offset: a broker deletes it there. Its content is kept where
-    `differs(offset, state)` says so. Stops at a batch that the state refuses; what comes before it is returned.
+    Batches that the state knows already are passed over. The segment in which it stands is known in part only, so it
+    gets neither a transaction index nor a snapshot at its base. A snapshot belongs to the base of each other segment
+    and to the end of the last, but never at or below the log start offset: a broker deletes it there. Its content is
+    kept where `differs(offset, state)` is true. The fold ends at a batch that the state refuses.
     """
     files = SideFiles()
     start = int(state.map_end_offset)

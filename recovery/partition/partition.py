@@ -1,4 +1,4 @@
-"""Surveys one partition directory and plans its recovery. Reads only; whoever is above runs the scans and the plan.
+"""Surveys one partition directory and plans its recovery. Reads only; the caller runs the scans and the plan.
 
 `Survey.prepare` lists the directory and says which segments have to be scanned; `Survey.plan` folds what the scans saw
 into a plan. Between the two the scans may run on any thread, in any order.
@@ -65,7 +65,7 @@ class Survey:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of the listing, and of what was seen without a scan; a plan needs neither once it is made."""
+        """Drop the listing and the reports made without a scan; a plan needs neither once it is made."""
         self.inventory, self.resolved = Inventory(self.directory), Resolved()
         self.shallow: dict[int, SegmentReport] = {}
 

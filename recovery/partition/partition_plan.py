@@ -60,7 +60,7 @@ def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartiti
     verdicts = tuple(
         judge(finding, where)
         for finding in (*findings, *lost_ends(survey.fs, logs.kept, logs.reports))
-        if finding.kind.subject is not Subject.LOG and finding.path not in gone  # of what steps aside nothing is said
+        if finding.kind.subject is not Subject.LOG and finding.path not in gone  # what steps aside has no verdict
     )
     if logs.held:
         return without_actions(survey, joined(logs.changes, Changes(verdicts)), scanned_bytes(logs), held=True)

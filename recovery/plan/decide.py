@@ -27,9 +27,9 @@ class Decision(Enum):
     STOP = "stop"  # touch nothing in this log directory
     CUT = "cut"  # keep a copy, cut the log there
     HOLD = "hold"  # leave the partition as it is, report, wait for a replica or a person
-    REBUILD = "rebuild"  # write the derived file anew from the log
+    REBUILD = "rebuild"  # rebuild the derived file from the log
     TRIM = "trim"  # cut preallocated zeroes off an index
-    REWRITE = "rewrite"  # write a checkpoint anew, last of all
+    REWRITE = "rewrite"  # rewrite a checkpoint, last of all
     TIDY = "tidy"  # finish or abandon interrupted work by Kafka's rules; keep the files
     NOTHING = "nothing"
 

@@ -1,6 +1,6 @@
 """A plan: what would be done to a log directory, as a frozen value that can be written down, read and carried out.
 
-The plan holds no content of derived files, only their size and SHA-256: whoever carries it out derives them again from
+The plan holds no content of derived files, only their size and SHA-256: the executor derives them again from
 the same bytes or has kept them. Its id is a digest of everything in it, so two runs over the same bytes with the same
 options name the same plan, and the id names what was set aside.
 """
@@ -65,7 +65,7 @@ class Rename(NamedTuple):
 
 
 class ReplaceFile(NamedTuple):
-    """Write `path` anew with `size` bytes of SHA-256 `sha256`; what was there before is kept under a name of ours."""
+    """Rewrite `path` with `size` bytes of SHA-256 `sha256`; what was there before is kept under a name of ours."""
 
     path: PurePath
     size: int
@@ -111,7 +111,7 @@ class SplicePiece(NamedTuple):
 
 
 class SpliceSegment(NamedTuple):
-    """Write the log anew from its sound pieces and what a replica has for its holes; the old file is kept."""
+    """Rewrite the log from its sound pieces and what a replica has for its holes; the old file is kept."""
 
     path: PurePath
     pieces: tuple[SplicePiece, ...]
@@ -145,7 +145,7 @@ class LoadedOffsets(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the look at a partition has seen that whoever hands it over wants to know; no part of the plan."""
+    """What the survey of a partition has seen that a hand-over needs; no part of the plan."""
 
     active_bytes: int
     """Size of the last log."""

@@ -101,14 +101,14 @@ def _group(title: str, actions: Sequence[Action], style: Style) -> list[str]:
 
 
 def totals_text(plan: LogDirPlan) -> str:
-    """Return the sums of a plan: what is cut, written anew, set aside, held."""
+    """Return the sums of a plan: what is cut, rewritten, set aside, held."""
     actions = [*plan.before, *plan.after, *(action for each in plan.partitions for action in each.actions)]
     cuts = [cut for partition in plan.partitions for cut in partition.cuts]
     kinds = Counter(type(action) for action in actions)
     held = sum(partition.held for partition in plan.partitions)
     told = (
         (len(cuts), f"{count(len(cuts), 'cut')} of {full_size(sum(cut.size for cut in cuts))}"),
-        (kinds[ReplaceFile], f"{count(kinds[ReplaceFile], 'file')} written anew"),
+        (kinds[ReplaceFile], f"{count(kinds[ReplaceFile], 'file')} rewritten"),
         (kinds[SetAside], f"{count(kinds[SetAside], 'file')} set aside"),
         (kinds[Rename], f"{count(kinds[Rename], 'file')} renamed"),
         (held, f"{count(held, 'partition')} held"),

@@ -219,7 +219,7 @@ def finish_against_batches(
 
 
 class Comparison(NamedTuple):
-    """Findings on both indexes, the content of those to be written anew, and the length of those only to be trimmed."""
+    """Findings on both indexes, the content of those to be rewritten, and the length of those only to be trimmed."""
 
     findings: list[Finding]
     contents: dict[PurePath, bytes]
