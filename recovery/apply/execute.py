@@ -143,11 +143,11 @@ def check_preconditions(fs: ReadFs, preconditions: Iterable[Precondition]) -> No
     """Raise `PlanStale` for the first file that is not as it was when the plan was made."""
     for wanted in preconditions:
         try:
-            found = fs.stat(wanted.path)
+            now = fs.stat(wanted.path)
         except FileVanished:
             raise PlanStale(wanted.path, "it has vanished") from None
         for name in ("size", "mtime_ns", "inode"):
-            if getattr(found, name) != getattr(wanted, name):
+            if getattr(now, name) != getattr(wanted, name):
                 raise PlanStale(wanted.path, f"its {name} has changed")
 
 

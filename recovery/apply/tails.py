@@ -35,7 +35,7 @@ def keep_tails(
     """Copy what each log has above its recovery point or watermark, smallest first, `most_bytes` in all, durably.
 
     Copies of earlier runs that are older than `days` are removed, and count against the bytes until then. `plan` is
-    what a look at the directory found, and empty; the caller holds the lock. Raises as `execute` does.
+    the plan of a look at the directory, and empty; the caller holds the lock. Raises as `execute` does.
     """
     assert plan.is_empty
     mine = [one for one in find_kept(fs, [plan.log_dir])[0] if _only_tails(one.manifest.items)]
@@ -43,9 +43,9 @@ def keep_tails(
     freed = expire(fs, old)
     room = most_bytes - sum(one.manifest.kept_bytes for one in mine if one not in old)
     known = {(one.directory, item.name, item.position, item.size) for one in mine for item in one.manifest.items}
-    found = sorted(_tails(fs, plan), key=lambda each: sum(copy.size for copy in each[1]))
+    tails = sorted(_tails(fs, plan), key=lambda each: sum(copy.size for copy in each[1]))
     chosen, left_out, size = [], [], 0
-    for partition, copies in found:
+    for partition, copies in tails:
         new = [c for c in copies if (partition.directory, c.path.name, c.position, c.size) not in known]
         wanted = sum(copy.size for copy in new)
         if size + wanted > room:

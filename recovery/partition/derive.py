@@ -115,18 +115,18 @@ def _add(state: ProducerState, event: ProducerEvent) -> AbortedTxn | None:
 def _fold_headers(
     fs: ReadFs, reader: LogReader, state: ProducerState, report: SegmentReport, start: int
 ) -> list[AbortedTxn]:
-    found: list[AbortedTxn] = []
+    aborted_txns: list[AbortedTxn] = []
 
     def on_rows(rows: BatchRows, count: int, _: memoryview, __: int) -> None:
         for i in range(count):
             if rows.producer_id[i] >= 0 and rows.base_offset[i] >= start:
                 aborted = _add(state, ProducerEvent(*(getattr(rows, name)[i] for name in ProducerEvent._fields)))
                 if aborted is not None:
-                    found.append(aborted)
+                    aborted_txns.append(aborted)
 
     with fs.open_read(report.files.log) as file:
         reader.walk(file, report.files.log, report.valid_size, report.base_offset, on_rows)
-    return found
+    return aborted_txns
 
 
 class _Shown(NamedTuple):
@@ -223,8 +223,8 @@ def _epoch_ranges(shown: Sequence[_Shown]) -> list[tuple[int, int]]:
 
 
 def _epoch_at(ranges: list[tuple[int, int]], offset: int) -> int | None:
-    found = None
+    newest = None
     for start, epoch in ranges:
         if start <= offset:
-            found = epoch
-    return found
+            newest = epoch
+    return newest

@@ -53,8 +53,8 @@ def no_plan(survey: Survey) -> PlannedPartition:
 def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartition:
     findings = [*survey.findings, *(finding for report in reports.values() for finding in report.findings)]
     if any(finding.kind.subject in _STOPPING for finding in findings):
-        told = (f for f in findings if f.kind.subject in (*_STOPPING, Subject.NONE))
-        return without_actions(survey, judged(survey, *told), sum(r.scanned_bytes for r in reports.values()))
+        notes = (f for f in findings if f.kind.subject in (*_STOPPING, Subject.NONE))
+        return without_actions(survey, judged(survey, *notes), sum(r.scanned_bytes for r in reports.values()))
     decided, logs, derived = _decide(survey, reports, reader)
     where, gone = circumstances(survey, held=logs.held), logs.changes.paths_aside()
     verdicts = tuple(

@@ -35,9 +35,9 @@ _SEVERITY_WORDS: Final = {
 
 
 def _severities(plan: LogDirPlan) -> str:
-    found = Counter(finding.kind.severity for finding in plan.findings)
-    told = [count(found[severity], *words) for severity, words in reversed(_SEVERITY_WORDS.items()) if found[severity]]
-    return ", ".join(told) or "nothing found"
+    counts = Counter(finding.kind.severity for finding in plan.findings)
+    parts = [count(counts[kind], *words) for kind, words in reversed(_SEVERITY_WORDS.items()) if counts[kind]]
+    return ", ".join(parts) or "nothing found"
 
 
 def summary_line(plan: LogDirPlan, style: Style = plain) -> str:
@@ -73,8 +73,8 @@ def verify_text(outcome: Outcome, style: Style = plain) -> str:
 def _file_lines(path: PurePath, findings: Sequence[Finding], status: ExitStatus, style: Style) -> list[str]:
     verdict = style("clean", "good") if status is ExitStatus.CLEAN else style("not clean", "damage")
     verdicts = [Verdict(finding, "", "nothing") for finding in findings]
-    told = count(len(findings), "finding") if findings else "nothing found"
-    return [f"{printable(path)}: {verdict}: {told}", *findings_text(verdicts, path.parent.parent, style)]
+    number = count(len(findings), "finding") if findings else "nothing found"
+    return [f"{printable(path)}: {verdict}: {number}", *findings_text(verdicts, path.parent.parent, style)]
 
 
 def _partition_lines(partition: RecoveryPlan, style: Style) -> list[str]:
@@ -144,9 +144,9 @@ def recover_text(outcome: Outcome, style: Style = plain) -> str:
     lines = [f"{printable(plan.log_dir)}: {verdict}: {_done_text(outcome, plan)}"]
     lines += _healing_lines(outcome, style)
     if outcome.done is not None:
-        for each in plan.partitions:
-            title = ["  " + style(printable(each.directory.name), "title")] if each.cuts else []
-            lines += [*title, *("  " + line for line in rows_text(cut_row(cut) for cut in each.cuts))]
+        for partition in plan.partitions:
+            title = ["  " + style(printable(partition.directory.name), "title")] if partition.cuts else []
+            lines += [*title, *("  " + line for line in rows_text(cut_row(cut) for cut in partition.cuts))]
     shown = outcome.after or plan
     lines += findings_text(left_alone(shown), root_of(shown), style)
     if outcome.handed is not None:

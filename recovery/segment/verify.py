@@ -240,10 +240,10 @@ def damage_finding(files: SegmentFiles, damage: LogDamage) -> Finding:
 
 
 def _notes(files: SegmentFiles, fold: SegmentFold, options: ScanOptions) -> list[Finding]:
-    found = []
+    notes = []
     if fold.first_gap is not None:
         position, expected, base = fold.first_gap
-        found.append(
+        notes.append(
             Finding(
                 Damage.OFFSET_GAP,
                 files.log,
@@ -257,14 +257,14 @@ def _notes(files: SegmentFiles, fold: SegmentFold, options: ScanOptions) -> list
     if fold.epoch_fall is not None:
         position, epoch, newest = fold.epoch_fall
         evidence = f"leader epoch {epoch} behind epoch {newest}"
-        found.append(Finding(Damage.EPOCH_FALL, files.log, evidence, position=position))
+        notes.append(Finding(Damage.EPOCH_FALL, files.log, evidence, position=position))
     if options.now_ms is not None and fold.max_timestamp > options.now_ms + _FUTURE_MS:
         evidence = f"largest timestamp {fold.max_timestamp} is in the future: retention by time keeps this segment"
-        found.append(Finding(Damage.FUTURE_TIMESTAMP, files.log, evidence))
+        notes.append(Finding(Damage.FUTURE_TIMESTAMP, files.log, evidence))
     if fold.codecs & ~_KNOWN_CODECS:
         evidence = "a batch with a sound checksum names a codec that this release does not know"
-        found.append(Finding(Damage.UNSUPPORTED, files.log, evidence))
-    return found
+        notes.append(Finding(Damage.UNSUPPORTED, files.log, evidence))
+    return notes
 
 
 def _find_overflow(report: SegmentReport, fold: SegmentFold) -> None:
