@@ -169,7 +169,7 @@ def _listener_options(
         groups=settings_of_broker(properties),
         transactions=transactions_of_broker(properties),
         is_read_only=arguments.read_only,
-        tell=reporter_to(events),
+        report=reporter_to(events),
     )
 
 

@@ -217,7 +217,7 @@ class FlushedRanges:
             base = cursor.offset if cursor.base is None else cursor.base
             self._suspect(pending, Suspicion(base, Seen(cursor.position, cursor.offset), fault))
             return
-        self.generation.verdicts.unreadable(row, pending.suspicion.base, fault)
+        self.generation.follow_up.unreadable(row, pending.suspicion.base, fault)
         pending.suspicion = None
         self._done(row, Cursor(pending.point))
 
@@ -236,7 +236,7 @@ class FlushedRanges:
             self._lost(row, pending)
             return
         pending.suspicion = None
-        self.generation.verdicts.judge(row, suspicion.base, seen, suspicion.seen.position, suspicion.error)
+        self.generation.follow_up.judge(row, suspicion.base, seen, suspicion.seen.position, suspicion.error)
         inode = self._context.disk.stat(self._cursors.log_of(row, suspicion.base)).inode
         if not seen.findings:
             self._cursors.put(row, Cursor(begin.next_offset, suspicion.base, begin.position, inode))

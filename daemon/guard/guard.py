@@ -17,8 +17,8 @@ from daemon.ledger.disk import Disk
 from daemon.ledger.ledger import Ledger
 from daemon.scrub.context import ScrubContext
 from daemon.scrub.device_health import DeviceHealth
+from daemon.scrub.follow_up import device_name
 from daemon.scrub.scrub import Scrubber
-from daemon.scrub.verdicts import device_name
 from daemon.scrub.verify_options import GuardOptions
 from daemon.status.model import Clock, DirState, Events, LogDirStatus, Mode, VerificationLag
 from storage.base.errors import FileVanished, ReadFault

@@ -15,7 +15,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from daemon.http.listener_metrics import HISTOGRAMS, histogram, listener_samples
-from daemon.status.document import verdict_counts
 from daemon.status.model import (
     DirState,
     LogDirStatus,
@@ -210,7 +209,7 @@ def _scrub_states(each: LogDirStatus) -> Iterator[Sample]:
 
 
 def _partitions(each: LogDirStatus) -> Iterator[Sample]:
-    for verdict, number in verdict_counts(each).items():
+    for verdict, number in each.verdict_counts().items():
         yield (str(each.path), verdict), number
 
 

@@ -10,8 +10,8 @@ from pathlib import PurePath
 from typing import Final
 
 from daemon.own.progress import RecoveryWatch
+from daemon.scrub.follow_up import device_name
 from daemon.scrub.scrub import Scrubber
-from daemon.scrub.verdicts import device_name
 from daemon.status.model import Clock, DirState, Events, LogDirStatus, Mode, RecoveryProgress
 from storage.base.errors import EnvironmentFault, ExitStatus, printable
 from storage.disk.fs import ReadFs, lock_state

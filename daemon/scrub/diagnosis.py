@@ -33,7 +33,7 @@ class Diagnosis:
     digest: str = ""
 
     @property
-    def verdict(self) -> str:
+    def certainty(self) -> str:
         """Whether it is the disk that holds what is bad."""
         if not self.findings:
             return TRANSIENT

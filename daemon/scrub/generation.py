@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from daemon.ledger.page import Page
 from daemon.scrub.census import Census
 from daemon.scrub.context import ScrubContext
+from daemon.scrub.follow_up import FollowUp
 from daemon.scrub.pace import Pace
 from daemon.scrub.reading import SegmentReadings
 from daemon.scrub.stored_plans import StoredPlans
-from daemon.scrub.verdicts import Verdicts
 from storage.base.errors import ReadFault
 
 
@@ -20,7 +20,7 @@ class Generation:
 
     page: Page
     census: Census
-    verdicts: Verdicts
+    follow_up: FollowUp
     readings: SegmentReadings
 
     @classmethod
@@ -35,5 +35,5 @@ class Generation:
             pass  # the directory is absent: the guard or the owner reports that
         census = Census(context, page, pace.first_due_ms)
         plans = StoredPlans(context.ledger.state_dir, context.log_dir, context.events, context.ledger.version)
-        verdicts = Verdicts(context, page, plans)
-        return cls(page, census, verdicts, SegmentReadings(context, page, census, verdicts, pace))
+        follow_up = FollowUp(context, page, plans)
+        return cls(page, census, follow_up, SegmentReadings(context, page, census, follow_up, pace))

@@ -23,9 +23,9 @@ from daemon.scrub.diagnosis import (
     diagnose_flushed,
     digest_again,
 )
+from daemon.scrub.follow_up import FollowUp
 from daemon.scrub.pace import Pace
 from daemon.scrub.segment_scan import ClosedScan, FlushedScan, Seen, are_same, segment_files
-from daemon.scrub.verdicts import Verdicts
 from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
 from storage.disk.fs import FileStat
 from storage.reading.log_reader import LogReader
@@ -61,8 +61,8 @@ class SegmentReadings:
     Call `begin`, then `advance` until the segment is over; `look_again` in between.
     """
 
-    def __init__(self, context: ScrubContext, page: Page, census: Census, verdicts: Verdicts, pace: Pace) -> None:
-        self._context, self._page, self._census, self._verdicts, self._pace = context, page, census, verdicts, pace
+    def __init__(self, context: ScrubContext, page: Page, census: Census, follow_up: FollowUp, pace: Pace) -> None:
+        self._context, self._page, self._census, self._follow_up, self._pace = context, page, census, follow_up, pace
         self._reader = LogReader()
         self._now: _Reading | None = None
         self._suspicions: list[_Suspicion] = []
@@ -147,7 +147,7 @@ class SegmentReadings:
         self._note(row, stat, SOUND, source)
         partition = self._census.partitions.get(row.directory)
         if partition is not None:
-            self._verdicts.settle(partition, row.base, below=below)
+            self._follow_up.settle(partition, row.base, below=below)
         if source != "nothing":
             self._context.tell(
                 "segment_verified", topic=row.topic, partition=row.partition,
@@ -219,7 +219,7 @@ class SegmentReadings:
         except FileVanished:
             self._vanished(due.row)
         except ReadFault as fault:
-            self._verdicts.unreadable(partition, due.row.base, fault)
+            self._follow_up.unreadable(partition, due.row.base, fault)
         return True
 
     def _look(self, partition: PartitionRow, due: _Suspicion) -> None:
@@ -240,8 +240,8 @@ class SegmentReadings:
                 return
             seen = diagnose_flushed(self._context.disk, directory, row.base, Seen(0, row.base), point, self._reader)
         if self._is_settled(due, seen):
-            self._verdicts.found_again(partition, row.base, seen)
-            verdict = self._verdicts.judge(partition, row.base, seen, due.position, due.error)
+            self._follow_up.found_again(partition, row.base, seen)
+            verdict = self._follow_up.judge(partition, row.base, seen, due.position, due.error)
             source = "device" if seen.from_device else "cache"
             self._note(row, segment_files(self._context.disk, directory, row.base).log_stat, verdict, source)
 
@@ -274,7 +274,7 @@ class SegmentReadings:
             f"every checksum holds, but its batches are not those of its last verification: digest {row.digest} then, "
             f"{seen.digest} now"
         )
-        self._verdicts.changed_in_place(
+        self._follow_up.changed_in_place(
             partition, row.base, stat.size, evidence, ON_DISK if seen.from_device else UNCONFIRMED
         )
         self._note(row, stat, "damaged", source)

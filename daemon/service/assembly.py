@@ -173,7 +173,7 @@ class HttpPart:
 
         http = config.http
         options = HttpOptions(http.hosts, http.allow_remote, http.partition_labels, http.kafka_names)
-        self._server = HttpServer(self._place, service.snapshot, command, events=around.events, options=options)
+        self._server = HttpServer(self._place, service.status, command, events=around.events, options=options)
 
     def start(self) -> None:
         reason = ""

@@ -16,7 +16,7 @@ from server.groups.shard import Shard, stored
 
 
 class Position(NamedTuple):
-    """What a member commits for a partition; `leader_epoch` -1 where it does not know."""
+    """An offset that a member commits for a partition; `leader_epoch` is -1 where it knows none."""
 
     place: Place
     offset: int
@@ -25,7 +25,7 @@ class Position(NamedTuple):
 
 
 class Committer(NamedTuple):
-    """Who commits: generation -1 and no member id for somebody outside of the group."""
+    """The client that commits: generation -1 and no member id for one outside of the group."""
 
     group_id: str
     member_id: str = ""
@@ -34,7 +34,7 @@ class Committer(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """A committed offset as it is asked for; without one the value is None."""
+    """The answer for one partition; the value is None without a committed offset."""
 
     place: Place
     value: OffsetValue | None
@@ -59,9 +59,9 @@ class Commits:
     async def commit(
         self, who: Committer, positions: Sequence[Position], *, knows_unknown_group: bool, retention_ms: int = -1
     ) -> list[ErrorCode]:
-        """Commit offsets; return what became of each, once those that are taken count.
+        """Commit offsets; return an error code for each, once those that are accepted count.
 
-        A client that `knows_unknown_group` is told when there is no such group, others that its generation is over.
+        With `knows_unknown_group` an unknown group is GROUP_ID_NOT_FOUND, else ILLEGAL_GENERATION.
         With `retention_ms` of 0 or more offsets are kept for that long.
         """
         shard = self._partitions.shard_of_any(who.group_id)
@@ -78,9 +78,9 @@ class Commits:
     async def commit_in_transaction(
         self, transactional_id: str, producer: tuple[int, int], who: Committer, positions: Sequence[Position]
     ) -> list[ErrorCode]:
-        """Commit offsets as part of the open transaction of a producer (id and epoch), which ends it one way or other.
+        """Commit offsets as part of the open transaction of a producer (id and epoch), whose end decides them.
 
-        Return what became of each, once it is in the log.
+        Return an error code for each, once it is in the log.
         """
         shard = self._partitions.shard_of(who.group_id)
         if isinstance(shard, ErrorCode):
@@ -93,7 +93,7 @@ class Commits:
         return await self._write(shard, who.group_id, positions, self._timers.now_ms(), -1, producer)
 
     def end_transaction(self, partition: int, producer_id: int, producer_epoch: int, committed: bool) -> None:  # noqa: FBT001, ARG002
-        """Take the end of a producer's transaction, whose marker is in the log of a partition by now."""
+        """Apply the end of a producer's transaction, whose marker is in the log of a partition by now."""
         if partition < len(self._partitions.shards) and self._partitions.shards[partition].fault is None:
             self._partitions.shards[partition].image.offsets.end(producer_id, is_committed=committed)
 
@@ -138,7 +138,7 @@ class Commits:
         return [answer or error for answer in answers]
 
     def fetch(self, group_id: str, places: Iterable[Place] | None, *, is_stable: bool) -> list[Fetched] | ErrorCode:
-        """Return committed offsets of a group, all there are without `places`; or what keeps it from being told.
+        """Return committed offsets of a group, all of them without `places`, or why they cannot be read.
 
         With `is_stable` those that an open transaction may change are errors.
         """
@@ -158,7 +158,7 @@ class Commits:
         return found
 
     async def delete_offsets(self, group_id: str, places: Sequence[Place]) -> list[ErrorCode] | ErrorCode:
-        """Remove committed offsets; return what became of each, or what keeps all from being removed."""
+        """Remove committed offsets; return an error code for each, or one that refuses all."""
         shard = self._partitions.shard_of(group_id)
         if isinstance(shard, ErrorCode):
             return shard
@@ -183,7 +183,7 @@ class Commits:
         return [answer or error for answer in answers]
 
     async def topic_deleted(self, topic: str, topic_id: bytes | None) -> None:
-        """Remove what all groups have committed in a topic that is gone."""
+        """Remove the offsets of all groups in a topic that was deleted."""
         for shard in self._partitions.shards:
             if shard.fault is None:
                 keys = sorted(shard.image.offsets.keys_of_topic(topic, topic_id))

@@ -64,7 +64,7 @@ class Groups:
     # Members
 
     def join(self, group_id: str, request: JoinRequest, answer: Callable[[JoinAnswer], None]) -> None:
-        """Have a member join; see `Group.join`."""
+        """Have a member join, as `Group.join` does."""
         shard, limits = self.partitions.shard_of(group_id), self.settings.group
         if isinstance(shard, ErrorCode):
             answer(JoinAnswer(shard, request.member_id))
@@ -82,7 +82,7 @@ class Groups:
             self._make_group(shard, group_id).join(request, answer)
 
     def _make_group(self, shard: Shard, group_id: str) -> Group:
-        """Return a new group, which is written down before anything else of it."""
+        """Return a new group, whose record is the first that is written of it."""
         changes = shard.replace_newer(group_id)
         group = shard.make(group_id)
         shard.write(
@@ -91,7 +91,7 @@ class Groups:
         return group
 
     def sync(self, group_id: str, request: SyncRequest, answer: Callable[[SyncAnswer], None]) -> None:
-        """Give a member its assignment; see `Group.sync`."""
+        """Answer with the assignment of a member, as `Group.sync` does."""
         group = self._member_group(group_id)
         if isinstance(group, ErrorCode):
             answer(SyncAnswer(group))
@@ -99,14 +99,14 @@ class Groups:
             group.sync(request, answer)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Take a heartbeat; see `Group.heartbeat`. While its group is being read a member is told that all is well."""
+        """Take a heartbeat as `Group.heartbeat` does. While its group is being read the answer is NONE."""
         group = self._member_group(group_id)
         if isinstance(group, ErrorCode):
             return ErrorCode.NONE if group is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else group
         return group.heartbeat(member_id, instance_id, generation)
 
     def leave(self, group_id: str, identities: Sequence[Identity]) -> list[ErrorCode] | ErrorCode:
-        """Let members go; return what became of each, or what keeps all from going."""
+        """Take members out; return an error code for each, or one that refuses all."""
         group = self._member_group(group_id)
         if group is ErrorCode.UNKNOWN_MEMBER_ID:
             return [group] * len(identities)
@@ -164,7 +164,7 @@ class Groups:
             self._check = self._timers.call_later(self.settings.check_interval_ms, lambda: self._check_from(0))
 
     def _check_from(self, number: int) -> None:
-        """Look at one partition after another; clients are answered in between."""
+        """Expire one partition after another; clients are answered in between."""
         if number >= len(self.partitions.shards):
             self._check_later()
             return
@@ -173,7 +173,7 @@ class Groups:
         self._check = self._timers.call_later(0, lambda: self._check_from(number + 1))
 
     def expire(self, shard: Shard) -> None:
-        """Remove what nobody has used for as long as offsets are kept."""
+        """Remove offsets and groups that were not used within the retention time."""
         changes: list[Change] = []
         for group in shard.all_known():
             keys, is_over = expired(group.facts, shard.image.offsets, self._timers.now_ms(), self.settings.retention_ms)
@@ -186,6 +186,6 @@ class Groups:
 
 
 def _seen(written: asyncio.Future[None]) -> None:
-    """Take notice of a failure nobody waits for: the store tells of it, and the log has things as they were."""
+    """Ignore a failure: the store reports it, and the log keeps the previous state."""
     if not written.cancelled():
         written.exception()

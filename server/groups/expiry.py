@@ -1,4 +1,4 @@
-"""Which committed offsets have been kept long enough, and which groups are gone with them.
+"""Expiry of committed offsets, and of groups that have none left.
 
 Source: Apache Kafka 4.3.0, OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetExpirationCondition.
 """
@@ -15,7 +15,7 @@ from server.groups.records import OffsetKey, OffsetValue
 
 
 def expired(group: GroupFacts, offsets: Offsets, now_ms: int, retention_ms: int) -> tuple[list[OffsetKey], bool]:
-    """Return the keys of a group's offsets that may go, and whether no offset is left that keeps the group."""
+    """Return the keys of offsets that expire, and whether no offset is left that keeps the group."""
     since = _kept_since(group)
     found = offsets.of_group(group.group_id)
     if since is None:
@@ -30,7 +30,7 @@ def expired(group: GroupFacts, offsets: Offsets, now_ms: int, retention_ms: int)
 
 
 def _kept_since(group: GroupFacts) -> Callable[[OffsetValue], int] | None:
-    """Return what gives the time from which an offset is kept; None while the group's offsets are all in use."""
+    """Return the function for the time from which an offset is kept; None while the group's offsets are all in use."""
     if group.roster.protocol_type is None:
         return lambda value: value.commit_timestamp
     if group.state is GroupState.EMPTY:

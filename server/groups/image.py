@@ -1,4 +1,4 @@
-"""What one partition of `__consumer_offsets` says, read from its log: offsets, classic groups, groups of other kinds.
+"""Offsets and groups of one partition of `__consumer_offsets`, read from its log.
 
 Source: Apache Kafka 4.3.0, CoordinatorLoaderImpl, GroupCoordinatorShard.replay.
 """
@@ -36,7 +36,7 @@ class NewerGroup:
 
 @dataclass(slots=True)
 class Image:
-    """See the module. `next_offset` is where reading goes on."""
+    """Offsets, classic groups, groups of newer protocols; `next_offset` is where reading goes on."""
 
     offsets: Offsets = field(default_factory=Offsets)
     groups: dict[str, GroupValue] = field(default_factory=dict)

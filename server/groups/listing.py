@@ -1,4 +1,4 @@
-"""What is shown of groups: all in short, one with its members.
+"""Groups as clients list and describe them.
 
 Source: Apache Kafka 4.3.0, GroupMetadataManager.listGroups and describeGroups, DescribeGroupsHandler.
 """
@@ -15,7 +15,7 @@ from server.groups.shard import Shard
 
 
 def listed(shards: Sequence[Shard], states: Iterable[str], types: Iterable[str]) -> list[dict[str, Any]] | ErrorCode:
-    """Return all groups, or those in some states and of some types; what keeps them from being told.
+    """Return all groups, or those in some states and of some types; or why they cannot be listed.
 
     Names of states and types are taken in any case.
     """
@@ -45,7 +45,7 @@ def _line(group_id: str, protocol_type: str, state: str, kind: Protocol) -> dict
 
 
 def described(shard: Shard | ErrorCode, group_id: str) -> dict[str, Any]:
-    """Return a group with its members. One that is not there is dead, as a broker has it."""
+    """Return a group with its members. An unknown group is dead, as with a broker."""
     if isinstance(shard, ErrorCode):
         return {"group_id": group_id, "error_code": shard}
     known = shard.known(group_id)

@@ -15,7 +15,7 @@ _ATTEMPTS: Final = 100
 def load(log: ReadableLog, offset: int, size: int) -> memoryview:
     """Return bytes of a log from the batch of `offset` on, below its high watermark; any thread.
 
-    A file that compaction has closed meanwhile is looked up again. Raises as `ReadableLog.read` does, and `NotServing`
+    It looks a file up again that compaction has closed meanwhile. Raises as `ReadableLog.read` does, and `NotServing`
     where the log itself is being closed.
     """
     for _ in range(_ATTEMPTS):

@@ -45,7 +45,7 @@ class Durability:
         unflushed = state.segments.between(state.recovery_point, below)
         segments = [segment for segment in self._rolled if segment not in unflushed] + list(unflushed)
         for segment in segments:
-            segment.write_indexes()
+            segment.indexes.write()
         with state.unusable_on_fault():
             for segment in segments:
                 segment.flush()

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.base.refusals import LogUnusable
+from storage.append.append_check import Leading, check_leader_append
 from storage.kernel.rows import CONTROL_NONE, Data
 from storage.kernel.scan import lead_batch
-from storage.log.append_check import Leading, check_leader_append
 from storage.log.log_state import LogState
 from storage.log.log_types import Appended
 from storage.log.log_writer import LogWriter
@@ -18,9 +17,7 @@ from storage.producers.producer_state import ProducerEvent
 from storage.producers.producers import Origin
 from storage.segment.segment_types import Terms
 
-_PRODUCER, _NEGATIVE = 43, 0x80  # where the producer id is in a batch, and the sign in its first byte
 _CLIENT: Final = Origin.CLIENT
-_tuple: Final = tuple.__new__
 
 
 class LeaderAppend:
@@ -65,15 +62,6 @@ class LeaderAppend:
             terms = self._terms = Terms.of(state.config)
         if not terms.takes_plain:
             return None
-        if len(data) > _PRODUCER and data[_PRODUCER] >= _NEGATIVE:  # no producer id
-            try:
-                taken = active.append_led(data, first, leader_epoch, now_ms, terms)
-            except LogUnusable as fault:
-                state.unusable_since = str(fault)
-                raise
-            if taken is not None:
-                self._writer.note(active, first + taken[0] - 1)
-                return _tuple(Appended, (first, state.log_end - 1, taken[1], -1, False, None))  # in half the time
         led = lead_batch(data, first, leader_epoch)
         if led is None or not terms.allow(led, now_ms):
             return None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from storage.append.append_check import Checked
 from storage.base.refusals import AppendTooLarge, LogUnusable
 from storage.base.units import INT32_MAX, Offset
 from storage.kernel.rows import Data
-from storage.log.append_check import Checked
 from storage.log.durability import Durability
 from storage.log.log_state import LogState
 from storage.log.log_types import Appended, Rolled
@@ -48,17 +48,13 @@ class LogWriter:
     def put(
         self, active: LogSegment, data: Data, ends: Sequence[EndNumbers], last: int, events: Sequence[ProducerEvent]
     ) -> None:
-        """Append bytes that end with offset `last` to the active segment, which has room for them."""
+        """Append bytes that end with offset `last` to the active segment; flush if `flush.messages` demands it."""
+        state = self._state
         try:
             active.append(data, ends)
         except LogUnusable as fault:
-            self._state.unusable_since = str(fault)
+            state.unusable_since = str(fault)
             raise
-        self.note(active, last, events)
-
-    def note(self, active: LogSegment, last: int, events: Sequence[ProducerEvent] = ()) -> None:
-        """Move the log end behind `last`, and flush if `flush.messages` demands it."""
-        state = self._state
         state.log_end = Offset(last + 1)
         if events:
             for transaction in state.producers.apply(events):

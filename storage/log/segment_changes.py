@@ -15,7 +15,7 @@ from storage.log.durability import Durability
 from storage.log.log_opening import segment_limits
 from storage.log.log_state import LogState
 from storage.log.log_types import Rolled
-from storage.segment.segment import ROLES, LogSegment
+from storage.segment.segment import LogSegment
 from storage.segment.swapping import swap_in
 
 
@@ -87,7 +87,7 @@ class SegmentChanges:
     def _mark_deleted(self, segment: LogSegment) -> list[PurePath]:
         segment.rename(FileState.DELETED)
         self._keep_for_readers([segment])
-        return [segment.path(role) for role in ROLES if segment.has_file(role)]
+        return segment.paths()
 
     def replace(self, cleaned: Sequence[LogSegment], sources: Sequence[LogSegment]) -> tuple[PurePath, ...]:
         """Replace `sources` by cleaned segments, durably; return the files that are `.deleted` now."""

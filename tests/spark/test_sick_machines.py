@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from power.disk import mounted, need_disk
+from spark.conftest import CHEAP
 from support.auditing import NOW_MS, audit
 from support.command import environment
 from support.fleets import copy_fleet, sources
@@ -24,14 +25,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(600)]
 
 TABLES = {"segments": SegmentRow, "findings": FindingRow, "verdicts": VerdictRow}
 SOMEBODY = 12345
-CHEAP = ("--master", "local[2]", "--conf", "spark.sql.codegen.wholeStage=false")
+SETTINGS = ("--master", "local[2]", *(word for name, value in CHEAP.items() for word in ("--conf", f"{name}={value}")))
 WITHOUT_RIGHTS = ("setpriv", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
 def command(root: Path, out: Path, audit_id: str, *brokers: tuple[str, Path]) -> list[str]:
     pairs = [word for broker, place in brokers for word in ("--log-dir", f"{broker}={place}")]
     return [sys.executable, "-m", "cli.main", "audit", *pairs, "--cluster", "c", "--out", str(out),
-            "--audit-id", audit_id, *CHEAP, "--conf", f"spark.local.dir={root}"]  # fmt: skip
+            "--audit-id", audit_id, *SETTINGS, "--conf", f"spark.local.dir={root}"]  # fmt: skip
 
 
 def brokers(root: Path) -> list[tuple[str, Path]]:

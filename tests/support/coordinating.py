@@ -38,7 +38,7 @@ class Served:
     def __init__(self, store: Store, engine: TestEngine, settings: CoordinatorSettings) -> None:
         self.store, self.engine, self.settings = store, engine, settings
         self.timers = FakeTimers()
-        store._now_ms = self.timers.now_ms  # one clock for both
+        store._appender.now_ms = self.timers.now_ms  # one clock for both
         self.groups = Groups(store, self.timers, settings)
 
     def __call__(self, api: ApiKey, version: int, /, **fields: object) -> Awaitable[Any]:

@@ -1,7 +1,8 @@
 """The generated parts of the pages: `python tests/tidy/registers.py` writes them, a test compares them.
 
 Each page holds its part between two comments. It follows from the code: events, metrics, the parsers of the commands,
-the tables of settings, the rooms and their layers. So a page cannot drift from what the program does.
+the tables of settings, the rooms and their layers. So a page cannot drift from what the program does. Links of pages
+to functions that have moved to another file are corrected as well.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from pathlib import Path
 from typing import Final
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.path[:0] = [str(parent) for parent in Path(__file__).resolve().parents[1:3]]
+
+from tidy.links import follow, pages
+from tidy.tree import ROOT
 
 from cli.main import COMMANDS, _parser
 from cli.settings.settings import KEYS
@@ -24,7 +28,6 @@ from daemon.events.names import EVENTS
 from daemon.http.metrics import METRICS
 from daemon.service.config import LOG_DIR, TABLES, TOP
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
 PACKAGES: Final = [
     layer.split(" | ")
@@ -194,3 +197,5 @@ def rewrite(page: str) -> None:
 if __name__ == "__main__":
     for name in PAGES:
         rewrite(name)
+    for page in pages():
+        follow(page)

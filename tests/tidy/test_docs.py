@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-from tidy.tree import ROOT, tracked, tree
+from tidy.links import CODE_LINK, LINK, linked, missing_names, names_in, pages
+from tidy.tree import ROOT, tracked
 
-LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
-CODE_LINK = re.compile(r"\[`([\w.]+)(?:\(\))?`\]\(([^)#:\s]+\.(?:py|c))\)")
+MAKE = re.compile(r"(?:`|^    )make ([a-z-]+)", re.MULTILINE)
 INDEX = ROOT / "docs" / "README.md"
 INDEXES = (INDEX, ROOT / "docs" / "decisions" / "README.md")
 OVERVIEW = ROOT / "docs" / "architecture.md"
-
-
-def pages() -> list[Path]:
-    return [path for path in tracked() if path.suffix == ".md"]
-
-
-def linked(page: Path) -> Iterator[Path]:
-    """Yield the files and folders of the project that a page links to."""
-    for name in LINK.findall(page.read_text()):
-        yield (page.parent / name).resolve()
-
-
-def names_in(path: Path) -> set[str]:
-    """Return the functions, classes and methods of a source file: `f`, `C`, `C.m`; of C code, every word before `(`."""
-    if path.suffix == ".c":
-        return set(re.findall(r"\b(\w+)\(", path.read_text()))
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    tops = [node for node in tree(path).body if isinstance(node, kinds)]
-    classes = [node for node in tops if isinstance(node, ast.ClassDef)]
-    methods = {f"{node.name}.{inner.name}" for node in classes for inner in node.body if isinstance(inner, kinds)}
-    return {node.name for node in tops} | methods
-
-
-def missing_names(page: Path) -> list[str]:
-    """Return each linked function of a page that is not in its file."""
-    links = [(name, (page.parent / target).resolve()) for name, target in CODE_LINK.findall(page.read_text())]
-    return [f"{name}: {path}" for name, path in links if not path.is_file() or name not in names_in(path)]
 
 
 def test_every_link_of_a_page_leads_to_a_file_or_a_folder() -> None:
@@ -67,6 +38,13 @@ def test_the_walks_link_their_steps() -> None:
     assert len(CODE_LINK.findall(OVERVIEW.read_text())) > 40
 
 
+def test_every_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in pages() for name in MAKE.findall(page.read_text())}
+    assert len(named) > 8
+    assert named - targets == set()
+
+
 def test_links_are_seen_with_and_without_a_heading() -> None:
     assert LINK.findall("[a](b.md) [c](d.md#e) [f](https://example.org/g)") == ["b.md", "d.md"]
     assert CODE_LINK.findall("[`C.m`](../a/b.py), [`f()`](c.py) [`x`](d.md)") == [("C.m", "../a/b.py"), ("f", "c.py")]
@@ -74,5 +52,6 @@ def test_links_are_seen_with_and_without_a_heading() -> None:
 
 def test_names_are_functions_classes_and_methods() -> None:
     names = names_in(Path(__file__))
-    assert {"names_in", "linked"} <= names
+    assert "test_names_are_functions_classes_and_methods" in names
     assert "INDEX" not in names
+    assert "Service.run" in names_in(ROOT / "daemon" / "service" / "service.py")

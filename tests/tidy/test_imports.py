@@ -1,4 +1,4 @@
-"""What import-linter and ruff cannot say of who may use whom."""
+"""Rules on imports that import-linter and ruff cannot express."""
 
 from __future__ import annotations
 

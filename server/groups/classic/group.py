@@ -20,7 +20,7 @@ from server.groups.records import GroupValue
 
 
 class Group:
-    """A group: `facts` for those who look at it, requests of members, and `Rebalance` for everything that follows."""
+    """A group: requests of members, `facts` for readers, and a `Rebalance` for everything that follows."""
 
     def __init__(self, facts: GroupFacts, world: World, settings: GroupSettings) -> None:
         self.facts, self._world, self._settings = facts, world, settings
@@ -129,7 +129,7 @@ class Group:
         if has_news or self.facts.state is GroupState.PREPARING:
             member.ask_again(request, answer)
             self._rebalance.request()
-        else:  # the answer was lost, or it heard of a rebalance that is over
+        else:  # the answer was lost, or the rebalance that it joins is over
             answer(self.facts.joined(member))
 
     def _leave_one(self, member_id: str, instance_id: str | None) -> ErrorCode:

@@ -1,4 +1,4 @@
-"""What members of a group ask, what they are answered, and what a group remembers of each."""
+"""Requests of members, their answers, and what a group keeps of each member."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONSUMER: Final = "consumer"
 """The protocol type of members that share out topics among one another."""
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
-"""Names of assignors with what the member tells the leader under each, the one it likes best first."""
+"""Names of assignors with the metadata of the member for each, in its order of preference."""
 
 
 class JoinRequest(NamedTuple):
@@ -36,7 +36,7 @@ class JoinRequest(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """What the leader is told of a member."""
+    """A member as the leader sees it."""
 
     member_id: str
     instance_id: str | None
@@ -92,7 +92,7 @@ class Member:
     awaits_join: Callable[[JoinAnswer], None] | None = None
     awaits_sync: Callable[[SyncAnswer], None] | None = None
     is_new: bool = False
-    """Whether it has not been told of a generation yet: then it may expire while it waits."""
+    """Whether it has never been in a generation: then it may expire while it waits."""
     timer: Handle | None = None
 
     @classmethod
@@ -145,11 +145,11 @@ class Member:
         return replace(self, member_id=member_id, awaits_join=None, awaits_sync=None, is_new=False, timer=None)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return what it tells the leader under a protocol; nothing under one that it does not have."""
+        """Return its metadata for a protocol; empty for one that it does not have."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: Collection[str]) -> str:
-        """Return which of the candidates, one of which it has, it likes best."""
+        """Return the candidate that it prefers; it has at least one of them."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     @property
@@ -166,25 +166,25 @@ class Member:
         self.awaits_join = answer
 
     def answer_join(self, answer: JoinAnswer) -> None:
-        """Give its answer to one that waits to have joined."""
+        """Answer its request to join, if it waits for one."""
         waiting, self.awaits_join = self.awaits_join, None
         if waiting is not None:
             waiting(answer)
 
     def answer_sync(self, answer: SyncAnswer) -> None:
-        """Give its answer to one that waits for its assignment."""
+        """Answer its request for an assignment, if it waits for one."""
         waiting, self.awaits_sync = self.awaits_sync, None
         if waiting is not None:
             waiting(answer)
 
     def dismiss(self, error: ErrorCode) -> None:
-        """Answer whatever it waits for, with an error, and forget its timer."""
+        """Answer its open requests with an error, and end its session."""
         self.stop_timer()
         self.answer_join(JoinAnswer(error))
         self.answer_sync(SyncAnswer(error))
 
     def stop_timer(self) -> None:
-        """Let its session not end any more."""
+        """End its session without a timeout."""
         if self.timer is not None:
             self.timer.cancel()
         self.timer = None

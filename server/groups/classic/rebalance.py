@@ -20,7 +20,7 @@ AFTER_JOIN: Final = frozenset((GroupState.STABLE, GroupState.COMPLETING))
 
 
 class Rebalance:
-    """The one that changes state and generation of `facts`, and takes members out whose session ended."""
+    """It alone changes state and generation of `facts`, and removes members whose session ended."""
 
     def __init__(self, facts: GroupFacts, world: World, settings: GroupSettings) -> None:
         self._facts, self._world, self._settings = facts, world, settings
@@ -75,7 +75,7 @@ class Rebalance:
             self._complete_if_prepared()
 
     def store_assignment(self, assignments: dict[str, bytes]) -> None:
-        """Store what the leader assigned, by member id; the members hear of it once it counts."""
+        """Store what the leader assigned, by member id; the members get it once it counts."""
         facts, generation = self._facts, self._facts.generation
 
         def done(error: ErrorCode) -> None:

@@ -1,4 +1,4 @@
-"""Who is in a group: members by id and by instance, the leader, and what they can agree on. No time, no answers given.
+"""The members of a group by id and by instance, the leader, and the protocols that they share.
 
 Source: Apache Kafka 4.3.0, ClassicGroup.
 """
@@ -41,7 +41,7 @@ class Roster:
         return len(self.members)
 
     def __iter__(self) -> Iterator[Member]:
-        """Yield the members there are now; some may go meanwhile."""
+        """Yield the members of now; they may be removed meanwhile."""
         return iter(tuple(self.members.values()))
 
     def add(self, member: Member) -> None:
@@ -55,7 +55,7 @@ class Roster:
             self.static[member.instance_id] = member.member_id
 
     def remove(self, member_id: str) -> Member | None:
-        """Let a member go and return it; None where there was none. Another one leads if it did."""
+        """Remove a member and return it, None if it is unknown; another one leads if it did."""
         member = self.members.pop(member_id, None)
         if member is not None and member.instance_id is not None:
             self.static.pop(member.instance_id, None)
@@ -73,7 +73,7 @@ class Roster:
         return old
 
     def fault(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
-        """Return why somebody is not the member it says it is; None where it is."""
+        """Return why a client is not the member that it names; None if it is."""
         if instance_id is not None:
             known = self.static.get(instance_id)
             if known is None:
@@ -95,14 +95,14 @@ class Roster:
         return Counter(member.vote(candidates) for member in self.members.values()).most_common(1)[0][0]
 
     def elect_leader(self) -> bool:
-        """See to it that the leader is one of those who wait to have joined; return whether there are any."""
+        """Make a member that waits to have joined the leader; return False if none waits."""
         came = [member.member_id for member in self.members.values() if member.awaits_join is not None]
         if came and self.leader not in came:
             self.leader = came[0]
         return bool(came)
 
     def waiting(self) -> int:
-        """Return how many wait to have joined."""
+        """Return the number of members that wait to have joined."""
         return sum(member.awaits_join is not None for member in self.members.values())
 
     def rebalance_timeout_ms(self) -> int:
@@ -110,13 +110,13 @@ class Roster:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def described(self, protocol: str | None) -> tuple[JoinedMember, ...]:
-        """Return what a leader is told of all of them."""
+        """Return the members as the leader sees them."""
         return tuple(
             JoinedMember(each.member_id, each.instance_id, each.metadata(protocol)) for each in self.members.values()
         )
 
     def topics(self, protocol: str | None) -> frozenset[str] | None:
-        """Return what they subscribe to under a protocol; None where that is not known."""
+        """Return the topics they subscribe to under a protocol; None where that is not known."""
         if self.protocol_type != CONSUMER or (self.members and protocol is None):
             return None
         topics: set[str] = set()

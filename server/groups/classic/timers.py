@@ -51,7 +51,7 @@ class Sessions:
         member.timer = self._timers.call_later(delay_ms, lambda: self._session_ended(member))
 
     def reserve(self, member_id: str, timeout_ms: int) -> None:
-        """Keep an id for the client that was told of it."""
+        """Keep an id for the client that received it."""
         self._reserved[member_id] = self._timers.call_later(timeout_ms, lambda: self._expire(member_id))
 
     def is_reserved(self, member_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a group is in, what it asks of its members, and what it reaches of the world."""
+"""States and settings of a group, and the services that it calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class GroupState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What a group asks of its members; ms. The defaults are Kafka's."""
+    """Limits for members, in ms and members. The defaults are Kafka's."""
 
     initial_rebalance_delay_ms: int = 3_000
     min_session_timeout_ms: int = 6_000
@@ -38,10 +38,10 @@ class GroupSettings:
 
 
 class World(Timers, Protocol):
-    """What a group reaches of the world."""
+    """The services that a group calls."""
 
     def new_id(self) -> str:
-        """Return an id that nobody had before."""
+        """Return a new member id."""
 
     def store(self, group_id: str, value: GroupValue, done: Callable[[ErrorCode], None]) -> None:
-        """Write the state of a group; `done` is told, later, whether it counts."""
+        """Write the state of a group; `done` receives, later, NONE once it counts, else an error."""

@@ -1,4 +1,4 @@
-"""Requests of members of groups, and of those who look at groups or remove them.
+"""Requests of members of groups, and requests that list, describe or delete groups.
 
 Source: Apache Kafka 4.3.0, KafkaApis, GroupCoordinatorService, JoinGroupRequest, LeaveGroupResponse.
 """
@@ -25,7 +25,7 @@ _KNOWN_ID: Final = 4
 _SKIPS: Final = 9
 _MANY_MEMBERS: Final = 3
 _OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""What may be done with a group where nobody is kept from anything: as bits, by Kafka's numbers of operations."""
+"""Operations on a group, all of them allowed: bits by Kafka's numbers of operations."""
 _OPERATIONS_UNASKED: Final = -(1 << 31)
 
 

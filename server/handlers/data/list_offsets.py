@@ -77,7 +77,7 @@ async def _found(store: ReadStore, name: TopicPartition, log: ReadableLog, times
         return _NONE, log.log_start, _NONE
     if timestamp < LARGEST:
         return _NONE, _NONE, _NONE
-    # It may read, and unpack, batches: not in the thread that everybody waits for.
+    # It may read, and unpack, batches: not in the thread of the loop.
     found = await asyncio.to_thread(log.offset_for_time, timestamp)
     if found is None or found.offset >= bound:
         return _NONE, _NONE, _NONE

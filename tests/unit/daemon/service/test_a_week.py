@@ -184,7 +184,7 @@ class Week:
 
     @property
     def status(self) -> tuple[LogDirStatus, LogDirStatus]:
-        guarded, own = self.service.snapshot().log_dirs
+        guarded, own = self.service.status().log_dirs
         return guarded, own
 
     def told(self, event: str) -> int:

@@ -3,7 +3,7 @@
 Pure. What depends on the log's own state, producers and segments, is left to `storage.log.log`.
 Source: Apache Kafka 4.3.0, UnifiedLog.analyzeAndValidateRecords, LogValidator.
 
-A client's header is not believed: `storage.log.append_records` looks at every record, as a broker does.
+A client's header is not believed: `storage.append.append_records` looks at every record, as a broker does.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from storage.append.append_records import ENCODED_LIMIT, Judge, decode, judge_records, level_of, with_codec
 from storage.base.config import PRODUCER, LogConfig
 from storage.base.errors import BatchCorrupt, UnsupportedFormat
 from storage.base.refusals import InvalidRecord, InvalidTimestamp, OffsetsOutOfOrder, RecordTooLarge
@@ -31,7 +32,6 @@ from storage.batch.record import Record, encode_batch
 from storage.codec.compression import Codec
 from storage.kernel.rows import CONTROL_NONE, BatchRows, Stop
 from storage.kernel.scan import scan_batches
-from storage.log.append_records import ENCODED_LIMIT, Judge, decode, judge_records, level_of, with_codec
 from storage.producers.producer_state import ProducerEvent
 from storage.producers.producers import Origin, events_of
 from storage.segment.segment_types import BatchEnd

@@ -10,6 +10,8 @@ import random
 import pytest
 from support.batches import LOG_APPEND_TIME, TS, batch_v2, record, varint
 
+from storage.append import append_records
+from storage.append.append_records import judge_records, walk_batch, with_codec
 from storage.base.config import LogConfig
 from storage.base.errors import BatchCorrupt, UnsupportedFormat
 from storage.base.refusals import InvalidRecord, InvalidTimestamp
@@ -17,8 +19,6 @@ from storage.batch.batch import parse_header
 from storage.batch.record import Record, encode_batch, records_of
 from storage.codec.compression import CHUNK_BYTES, HELD_LIMIT, compress
 from storage.kernel.rows import Walked
-from storage.log import append_records
-from storage.log.append_records import judge_records, walk_batch, with_codec
 
 PLAIN = LogConfig()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from storage.batch.batch import BatchHeader
-from storage.cleanup.cleaned_batch import control_kind
+from storage.batch.payload import control_kind
 from storage.index.txn_index import AbortedTxn
 from storage.kernel.rows import ABORT
 

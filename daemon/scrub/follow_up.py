@@ -16,7 +16,7 @@ from storage.base.names import FileRole, segment_file_name
 from storage.base.units import Offset
 
 
-class Verdicts:
+class FollowUp:
     """Turns diagnoses of one log directory into findings. One thread."""
 
     def __init__(self, context: ScrubContext, page: Page, plans: StoredPlans) -> None:
@@ -33,13 +33,13 @@ class Verdicts:
         path = self._log_of(row, base)
         if error is not None:
             self.count_error(path)
-        if seen.verdict == TRANSIENT:
+        if seen.certainty == TRANSIENT:
             self._context.tell(
                 "read_transient", topic=row.name.topic, partition=row.name.partition, path=path, position=position
             )
             return "sound"
         before = {finding.id for finding in self._findings.open()}
-        new = self._findings.put(row.name, seen.findings, seen.verdict)
+        new = self._findings.put(row.name, seen.findings, seen.certainty)
         if any(finding.id not in before for finding in new):
             self._store_plan(row, [base])
             self._suspect_neighbours(row, base)
@@ -56,10 +56,10 @@ class Verdicts:
         finding = Finding(Damage.READ_ERROR, fault.path, str(fault))
         self.judge(row, base, Diagnosis([finding]), None, fault)
 
-    def changed_in_place(self, row: PartitionRow, base: int, size: int, evidence: str, verdict: str) -> None:
+    def changed_in_place(self, row: PartitionRow, base: int, size: int, evidence: str, certainty: str) -> None:
         """Report that a sealed segment is sound but holds other batches than before."""
         path = self._log_of(row, base)
-        self._findings.put_changed(row.name, path, size, evidence, verdict)
+        self._findings.put_changed(row.name, path, size, evidence, certainty)
         self._suspect_neighbours(row, base)
         self.count_error(path)
 
