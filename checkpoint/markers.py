@@ -6,6 +6,7 @@ CleanShutdownFileHandler, MetaProperties, PartitionMetadataFile, FileQuorumState
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -72,21 +73,21 @@ def decode_meta_properties(data: bytes) -> MetaProperties:
     Raises `UnsupportedFormat` for a version above 1, `CheckpointCorrupt` for any other that is not 0 or 1, for a key of
     version 1 that is missing, and for a value that is no number or no UUID.
     """
-    found = decode_properties(data)
-    version = parse_int32(found.get("version", "0").strip())
+    properties = decode_properties(data)
+    version = parse_int32(properties.get("version", "0").strip())
     if version is None or version < 0:
-        raise CheckpointCorrupt(f"version {quoted(found['version'])}; 0 and 1 are known")
+        raise CheckpointCorrupt(f"version {quoted(properties['version'])}; 0 and 1 are known")
     if version > 1:
         raise UnsupportedFormat(f"{META_PROPERTIES} of version {version}; 0 and 1 are known")
     node_key = "node.id" if version else "broker.id"
     for key in ("cluster.id", node_key):
-        if version and key not in found:
+        if version and key not in properties:
             raise CheckpointCorrupt(f"{key} is missing")
-    directory = found.get("directory.id")
+    directory = properties.get("directory.id")
     return MetaProperties(
         version,
-        found.get("cluster.id"),
-        _node_id(found, node_key),
+        properties.get("cluster.id"),
+        _node_id(properties, node_key),
         None if directory is None else decode_uuid(directory),
     )
 
@@ -224,8 +225,6 @@ def write_clean_shutdown(fs: Fs, path: PurePath, broker_epoch: int | None) -> No
 
 def _json_object(data: bytes) -> dict[str, Any]:
     """Return the object that `data` begins with; what follows it is ignored, as Kafka's parser does."""
-    import json  # noqa: PLC0415 (start-up does not need it)
-
     try:
         document, _ = json.JSONDecoder().raw_decode(decode_text(data).lstrip(" \t\r\n"))
     except (ValueError, RecursionError):

@@ -29,14 +29,14 @@ def decode_properties(data: bytes) -> dict[str, str]:
     The bytes are ISO-8859-1. Raises `CheckpointCorrupt` for a malformed unicode escape, as Java does; there is nothing
     else that could be wrong.
     """
-    found = {}
+    entries = {}
     for line in _logical_lines(data.decode("iso-8859-1")):
         key = _KEY.match(line)
         assert key is not None, "an empty key matches"
         separator = _SEPARATOR.match(line, key.end())
         assert separator is not None, "no separator matches"
-        found[_unescape(key[0])] = _unescape(line[separator.end() :])
-    return found
+        entries[_unescape(key[0])] = _unescape(line[separator.end() :])
+    return entries
 
 
 def _logical_lines(text: str) -> list[str]:

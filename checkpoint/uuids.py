@@ -21,10 +21,10 @@ _RESERVED: Final = 100
 
 def decode_uuid(text: str) -> bytes:
     """Return the 16 bytes; `CheckpointCorrupt` for anything but 22 characters, padded to 24 or not."""
-    found = _TEXT.fullmatch(text)
-    if found is None:
+    match = _TEXT.fullmatch(text)
+    if match is None:
         raise CheckpointCorrupt(f"{quoted(text)} is no Kafka UUID")
-    return binascii.a2b_base64(found[1].encode().translate(_FROM_URL_SAFE) + b"==")
+    return binascii.a2b_base64(match[1].encode().translate(_FROM_URL_SAFE) + b"==")
 
 
 def encode_uuid(uuid: bytes) -> str:

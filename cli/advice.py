@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Final
 
 from recovery.report.outcome import command
 from storage.base.errors import (
@@ -15,7 +16,9 @@ from storage.base.errors import (
     WriteFault,
 )
 
-_NOT_ALLOWED = (errno.EACCES, errno.EPERM)
+MORE_DESCRIPTORS: Final = "raise the limit of open files (ulimit -n, LimitNOFILE= of systemd) and run it again"
+_NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM)
+_NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
 def next_step(error: LogmendError) -> str:
@@ -27,6 +30,8 @@ def next_step(error: LogmendError) -> str:
             return "make room, or name a directory on another volume with --quarantine DIR"
         case FileVanished():
             return "check the name, or whether its volume is mounted; where a broker is running, try again"
+        case EnvironmentFault() if error.errno in _NO_DESCRIPTORS:
+            return MORE_DESCRIPTORS
         case EnvironmentFault() if error.errno in _NOT_ALLOWED:
             return "run it as the user that the broker runs as"
         case EnvironmentFault() if error.errno == errno.EROFS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json as json_text
 import os
 import sys
 from collections.abc import Mapping
@@ -13,7 +14,6 @@ from storage.base.errors import ExitStatus
 if TYPE_CHECKING:
     from recovery.report.rows import Style
 
-_COLUMNS: Final = 80
 _COLOURS: Final = {
     "note": "2",
     "repairable": "33",
@@ -39,17 +39,6 @@ def style_for(stream: TextIO, environment: Mapping[str, str]) -> Style:
     """Return colours for a terminal that wants them (NO_COLOR is not set, TERM is not dumb), else none."""
     wanted = not environment.get("NO_COLOR") and environment.get("TERM", "dumb") != "dumb"
     return coloured if wanted and stream.isatty() else plain
-
-
-def terminal_columns() -> int:
-    """Return the width of the terminal, 80 where there is none. `shutil` tells it too, and brings codecs: 3 ms."""
-    columns = 0
-    with contextlib.suppress(KeyError, ValueError):
-        columns = int(os.environ["COLUMNS"])
-    if columns <= 0 and sys.__stdout__ is not None:
-        with contextlib.suppress(OSError, ValueError):
-            columns = os.get_terminal_size(sys.__stdout__.fileno()).columns
-    return columns if columns > 0 else _COLUMNS
 
 
 class Console:
@@ -98,15 +87,11 @@ class Console:
 
     def document(self, told: Mapping[str, Any]) -> None:
         """Write the one JSON document of this run."""
-        import json  # noqa: PLC0415 (2 ms that only those pay who ask for it)
-
-        self._write(json.dumps(told, indent=2) + "\n")
+        self._write(json_text.dumps(told, indent=2) + "\n")
 
     def line(self, told: Mapping[str, Any]) -> None:
         """Write one line of JSON."""
-        import json  # noqa: PLC0415
-
-        self._write(json.dumps(told, separators=(",", ":")) + "\n")
+        self._write(json_text.dumps(told, separators=(",", ":")) + "\n")
 
     def event(self, told: Mapping[str, Any]) -> None:
         """Write one line of JSON, at once."""
@@ -151,10 +136,10 @@ class Console:
             os.close(nowhere)
 
 
-def standard_console(environment: Mapping[str, str], *, json: bool, jsonl: bool, debug: bool) -> Console:
+def standard_console(environment: Mapping[str, str], *, debug: bool) -> Console:
     """Return the console on the process's own streams; what their encoding does not know is escaped, never an error."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-    return Console(sys.stdout, sys.stderr, style_for(sys.stdout, environment), json=json, jsonl=jsonl, debug=debug)
+    return Console(sys.stdout, sys.stderr, style_for(sys.stdout, environment), debug=debug)

@@ -7,16 +7,23 @@ downtime.
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import importlib
+import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, cast
 
-from cli.console import Console, standard_console, terminal_columns
+from cli.advice import MORE_DESCRIPTORS, next_step
+from cli.console import Console, standard_console
 from cli.signals import Terminated, handled, nothing
-from storage.base.errors import ExitStatus, LogmendError, printable
+from cli.version import facts, version_line
+from recovery.report.outcome import worst
+from storage.base.errors import ConfigInvalid, ExitStatus, LogmendError, printable
 
 COMMANDS: Final = {
     "verify": ("cli.inspect.verify", "read logs and say what is wrong with them; change nothing"),
@@ -41,11 +48,11 @@ COMMANDS: Final = {
     "audit": ("cli.audit.audit", "verify whole clusters on Spark and compare their replicas; change nothing"),
     "config": ("cli.service.config", "show the settings and where each came from"),
 }
-_FLAGS: Final = ("--version", "--json", "--debug")
 _GARBAGE_THRESHOLD: Final = 500_000
 """Hardly anything is garbage that only a search finds, and searches took a tenth of a quick look."""
 _SERVICES: Final = ("run", "serve")
 _GARBAGE_THRESHOLD_OF_A_SERVICE: Final = 20_000
+_NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 _REPORT: Final = "please report this, with the line above and what `logmend --version` prints"
 
 
@@ -70,54 +77,50 @@ class _CommandParser(argparse.ArgumentParser):
 
 
 def _command(module: str) -> Command:
+    refuse_foreign_daemon()
     return cast("Command", importlib.import_module(module))
 
 
-class _Formatter(argparse.HelpFormatter):
-    """As wide as the terminal. Argparse makes one for each argument, and by itself asks with all of `shutil`: 3 ms."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=terminal_columns() - 2)
-
-
-def _parser(commands: Iterable[str]) -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:
     parser = _CommandParser(
         prog="logmend",
         description="Recovers, verifies and inspects Apache Kafka log directories; keeps what it cuts.",
         epilog="Exit status: 0 clean, 1 findings, 2 usage, 3 held, 4 unknown format, 5 environment, 6 in use, 7 stale "
         "plan, 70 bug, 130 and 143 stopped by a signal.",
         allow_abbrev=False,
-        formatter_class=_Formatter,
     )
     parser.add_argument("--version", action="store_true", help="print the version and what it runs on, and stop")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an unforeseen error")
-    # The name is said again because to find it out, argparse asks how wide the terminal is: 3 ms.
-    parsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", prog="logmend")
-    for name in commands:
-        module, meaning = COMMANDS[name]
-        told = meaning.capitalize() + "."
-        added = parsers.add_parser(name, help=meaning, description=told, allow_abbrev=False, formatter_class=_Formatter)
-        added.module = module
+    parsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name, (module, meaning) in COMMANDS.items():
+        command_parser = parsers.add_parser(
+            name, help=meaning, description=f"{meaning.capitalize()}.", allow_abbrev=False
+        )
+        command_parser.module = module
     return parser
 
 
-def _in_question(words: Sequence[str]) -> Iterable[str]:
-    """Return the one command that is named, or all where it takes all of them to answer: each parser costs 0.6 ms."""
-    for word in words:
-        if word in COMMANDS:
-            return (word,)
-        if word not in _FLAGS:
-            break
-    return COMMANDS
+def refuse_foreign_daemon() -> None:
+    """Raise `ConfigInvalid` where python-daemon is installed over our package `daemon`, or hides it.
+
+    Both have the same import name; pip lets either overwrite the other without a word.
+    """
+    spec = importlib.util.find_spec("daemon")
+    if spec is None:
+        return
+    places = spec.submodule_search_locations or [str(Path(spec.origin or "").parent)]
+    if any((Path(place) / "daemon.py").is_file() for place in places):
+        raise ConfigInvalid(
+            "the package python-daemon is installed beside logmend and shares the import name `daemon` with it; "
+            "install logmend into an environment of its own (a venv, or pipx)"
+        )
 
 
 def _dispatch(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     if arguments.version:
-        from cli.version import facts, version_line  # noqa: PLC0415
-
-        told = facts()
-        console.document(told) if arguments.json else console.say(version_line(told))
+        document = facts()
+        console.document(document) if arguments.json else console.say(version_line(document))
         return ExitStatus.CLEAN
     if arguments.command in _SERVICES:
         gc.set_threshold(_GARBAGE_THRESHOLD_OF_A_SERVICE)
@@ -135,53 +138,60 @@ def status_of(error: BaseException, console: Console) -> ExitStatus:
             return ExitStatus.TERMINATED
         case LogmendError() if error.status is not ExitStatus.BUG:
             console.complain(str(error))
-            from cli.advice import next_step  # noqa: PLC0415
-
             step = next_step(error)
             if step:
                 console.complain(f"next: {step}")
             return error.status
+        case OSError() | ImportError() if _lacks_descriptors(error):
+            console.complain("no file descriptor is left: Too many open files (EMFILE)")
+            console.complain(f"next: {MORE_DESCRIPTORS}")
+            return ExitStatus.ENVIRONMENT
         case _:
             return _bug(error, console)
 
 
+def _lacks_descriptors(error: OSError | ImportError) -> bool:
+    """Tell whether the process can open nothing more: a module that cannot be opened counts as missing for Python."""
+    if isinstance(error, OSError):
+        return error.errno in _NO_DESCRIPTORS
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as refusal:
+        return refusal.errno in _NO_DESCRIPTORS
+    return False
+
+
 def _bug(error: BaseException, console: Console) -> ExitStatus:
     if console.debug:
-        import traceback  # noqa: PLC0415
-
         console.show("".join(traceback.format_exception(error)))
     console.complain(f"a fault of logmend itself: {type(error).__name__}: {printable(error)}")
     console.complain(_REPORT if console.debug else f"{_REPORT}; --debug shows the traceback")
     return ExitStatus.BUG
 
 
-def _guarded(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
-    try:
-        with handled(stop=nothing, tell=nothing):
-            status = _dispatch(arguments, console, environment)
-    except BaseException as error:  # noqa: BLE001 (the one place where whatever happens becomes a status)
-        status = status_of(error, console)
-    ended = console.finish()
-    if ended is ExitStatus.CLEAN:
-        return status
-    from recovery.report.outcome import worst  # noqa: PLC0415
-
-    return worst((status, ended))
+def _run(words: Sequence[str], console: Console, environment: Mapping[str, str]) -> ExitStatus:
+    parser = _parser()
+    arguments = parser.parse_args(words)
+    if not arguments.command and not arguments.version:
+        parser.print_usage(sys.stderr)
+        return ExitStatus.USAGE
+    console.json, console.jsonl = arguments.json, getattr(arguments, "jsonl", False)
+    return _dispatch(arguments, console, environment)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status; never raises, but for `SystemExit` from `--help` and wrong usage."""
     words = sys.argv[1:] if argv is None else argv
-    parser = _parser(_in_question(words))
-    arguments = parser.parse_args(words)
-    if not arguments.command and not arguments.version:
-        parser.print_usage(sys.stderr)
-        return ExitStatus.USAGE.value
-    environment = os.environ
-    console = standard_console(
-        environment, json=arguments.json, jsonl=getattr(arguments, "jsonl", False), debug=arguments.debug
-    )
-    return _guarded(arguments, console, environment).value
+    console = standard_console(os.environ, debug="--debug" in words)
+    try:
+        with handled(stop=nothing, tell=nothing):
+            status = _run(words, console, os.environ)
+    except SystemExit:  # from argparse
+        raise
+    except BaseException as error:  # noqa: BLE001 (the one place where whatever happens becomes a status)
+        status = status_of(error, console)
+    ended = console.finish()
+    return (status if ended is ExitStatus.CLEAN else worst((status, ended))).value
 
 
 def run() -> NoReturn:

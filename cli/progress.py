@@ -7,13 +7,14 @@ nothing to do says nothing.
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
-from cli.console import Console, terminal_columns
+from cli.console import Console
 from recovery.plan.plan import Action, to_plain
 from recovery.plan.words import short_size
 from recovery.report.meter import Clock, Meter, duration
@@ -149,7 +150,7 @@ class ProgressReporter:
             self._show(self._meter.line())
 
     def _draw(self, line: str) -> None:
-        line = line[: terminal_columns() - 1]
+        line = line[: shutil.get_terminal_size().columns - 1]
         self._console.show("\r" + line.ljust(self._on_screen))
         self._on_screen = len(line)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
+from storage.kernel.scan import crc_name, kernel_name
+
 VERSION: Final = "0.1.0"
 """The one place where it stands; the distribution takes it from here."""
 
@@ -16,8 +18,6 @@ def version() -> str:
 
 def facts() -> dict[str, Any]:
     """Return version, Python, and which scanner and checksum are in use."""
-    from storage.kernel.scan import crc_name, kernel_name  # noqa: PLC0415
-
     return {
         "schema_version": 1,
         "document": "version",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,8 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:  # noqa: ARG001
     """Print or write the plan; 0 if all that is bad can be healed, 3 if something has no good copy in this audit."""
-    import json  # noqa: PLC0415
-
     tables, audit_id = found(arguments.tables, arguments.audit)
     from audit.judge.heal import plan_heal, plan_text  # noqa: PLC0415 (pyarrow takes a third of a second)
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from cli.console import Console
 from cli.deferral import Deferral, deferred
-from cli.recover.recover import refuse_foreign_daemon
 from cli.settings.arguments import add_output, options_of, require_paths, settings_of
 from cli.settings.settings import Settings, parse_properties
 from cli.settings.targets import absolute, ensure_log_dir
@@ -65,7 +64,6 @@ def opened(arguments: argparse.Namespace, console: Console, environment: Mapping
     From the end of opening on signals wait, see `cli.deferral`. Raises as `LogManager.open` and `close` do, and
     `ConfigInvalid` for what is no log directory.
     """
-    refuse_foreign_daemon()
     allow_many_files()
     settings = settings_of(arguments, environment)
     paths = paths_of(OsFs(), settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -60,8 +61,8 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
 
 def _noticed(arguments: argparse.Namespace, places: list[PurePath], environment: Mapping[str, str]) -> Iterator[Loss]:
     """Yield what the service has noticed: recovery points that went back over data it had verified."""
-    from cli.settings.service_settings import read_service, state_dir_of  # noqa: PLC0415
-    from daemon.ledger.truncations import read_truncations  # noqa: PLC0415
+    from cli.settings.service_settings import read_service, state_dir_of  # noqa: PLC0415 (`quarantine` has no use for it)
+    from daemon.ledger.truncations import read_truncations  # noqa: PLC0415 (as above)
 
     try:
         config = read_service({"config": getattr(arguments, "config", None)}, environment).config
@@ -123,8 +124,6 @@ def export(kept: Sequence[Kept], arguments: argparse.Namespace, console: Console
 
 
 def _encoded(line: Mapping[str, Any]) -> bytes:
-    import json  # noqa: PLC0415
-
     return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 

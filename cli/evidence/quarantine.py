@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from types import ModuleType
 from typing import Any, Final
 
 from cli.console import Console
+from cli.evidence import losses
 from cli.settings.arguments import add_files, add_output, places_of, settings_of
 from cli.settings.targets import find_target
 from cli.version import version
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         added.add_argument("log_dirs", nargs="*", metavar="PATH", help="log directory, or a quarantine directory")
         if name == "export":
             added.add_argument("--plan", metavar="ID", help="what this plan cut")
-            _losses().add_export(added)
+            losses.add_export(added)
         if name == "show":
             added.add_argument("--plan", metavar="ID", help="of this plan alone")
         if name == "restore":
@@ -202,15 +202,8 @@ def _locked(found: Found) -> contextlib.ExitStack:
     return locks
 
 
-def _losses() -> ModuleType:
-    from cli.evidence import losses  # noqa: PLC0415 (brings the record formats)
-
-    return losses
-
-
 def _export(found: Found, arguments: argparse.Namespace, console: Console) -> ExitStatus:
-    done: ExitStatus = _losses().export(found.kept, arguments, console)
-    return done
+    return losses.export(found.kept, arguments, console)
 
 
 _Step = Callable[[Found, argparse.Namespace, Console], ExitStatus]

@@ -6,6 +6,19 @@ import datetime
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from kio.schema.fetch.v11.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.fetch.v11.response import FetchResponse
+from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.metadata.v12.response import MetadataResponse
+from kio.schema.offset_for_leader_epoch.v3.request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kio.schema.offset_for_leader_epoch.v3.response import OffsetForLeaderEpochResponse
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i8, i32, i32Timedelta, i64
+
 from checkpoint.leader_epoch import EpochStart
 from cli.heal.kafka_client import Connection, KafkaUnreachable
 from recovery.heal.replica import LARGEST_BATCH, Offer, ReplicaFacts, ReplicaUnusable
@@ -105,10 +118,6 @@ class BrokerSource:
         return self._connection(leader.host, leader.port), leader.topic_id
 
     def _find_leader(self, partition: TopicPartition) -> _Leader:
-        from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic  # noqa: PLC0415
-        from kio.schema.metadata.v12.response import MetadataResponse  # noqa: PLC0415
-        from kio.schema.types import TopicName  # noqa: PLC0415
-
         wanted = MetadataRequestTopic(topic_id=None, name=TopicName(partition.topic))
         request = MetadataRequest(
             topics=(wanted,), allow_auto_topic_creation=False, include_topic_authorized_operations=False
@@ -125,17 +134,10 @@ class BrokerSource:
 
     def _fetch(self, connection: Connection, partition: TopicPartition, offset: int | None, size: int) -> Any:
         """Return the partition's part of an answer; without an offset only what it says of itself."""
-        from kio.schema.fetch.v11 import request as made  # noqa: PLC0415
-        from kio.schema.fetch.v11.response import FetchResponse  # noqa: PLC0415
-        from kio.schema.types import TopicName  # noqa: PLC0415
-        from kio.static.primitive import i8, i32, i32Timedelta, i64  # noqa: PLC0415
-
         at = 0 if offset is None else offset
-        part = made.FetchPartition(
-            partition=i32(partition.partition), fetch_offset=i64(at), partition_max_bytes=i32(size)
-        )
-        topic = made.FetchTopic(topic=TopicName(partition.topic), partitions=(part,))
-        request = made.FetchRequest(
+        part = FetchPartition(partition=i32(partition.partition), fetch_offset=i64(at), partition_max_bytes=i32(size))
+        topic = FetchTopic(topic=TopicName(partition.topic), partitions=(part,))
+        request = FetchRequest(
             max_wait=i32Timedelta.parse(datetime.timedelta(0)), min_bytes=i32(0), max_bytes=i32(size),
             isolation_level=i8(0), session_id=i32(0), session_epoch=i32(-1), topics=(topic,),
             forgotten_topics_data=(), rack_id="",
@@ -162,14 +164,9 @@ class BrokerSource:
         return tuple(reversed(found))
 
     def _epoch_end(self, connection: Connection, partition: TopicPartition, epoch: int) -> tuple[int, int]:
-        from kio.schema.offset_for_leader_epoch.v3 import request as made  # noqa: PLC0415
-        from kio.schema.offset_for_leader_epoch.v3.response import OffsetForLeaderEpochResponse  # noqa: PLC0415
-        from kio.schema.types import BrokerId, TopicName  # noqa: PLC0415
-        from kio.static.primitive import i32  # noqa: PLC0415
-
-        part = made.OffsetForLeaderPartition(partition=i32(partition.partition), leader_epoch=i32(epoch))
-        topic = made.OffsetForLeaderTopic(topic=TopicName(partition.topic), partitions=(part,))
-        request = made.OffsetForLeaderEpochRequest(replica_id=BrokerId(-1), topics=(topic,))
+        part = OffsetForLeaderPartition(partition=i32(partition.partition), leader_epoch=i32(epoch))
+        topic = OffsetForLeaderTopic(topic=TopicName(partition.topic), partitions=(part,))
+        request = OffsetForLeaderEpochRequest(replica_id=BrokerId(-1), topics=(topic,))
         for found in connection.ask(request, OffsetForLeaderEpochResponse).topics:
             for each in found.partitions:
                 if each.error_code.value:

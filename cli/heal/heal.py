@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from importlib.util import find_spec
+from pathlib import Path, PurePath
+from typing import Final
 
 from cli.settings.targets import absolute
+from recovery.apply.execute import Applying, execute
+from recovery.heal.healing import HealNote, plan_healing, recovery_points
+from recovery.heal.replica import DirectorySource, ReplicaSource
+from recovery.plan.orders import Orders
+from recovery.plan.plan import LogDirPlan
 from storage.base.errors import ConfigInvalid, EnvironmentFault, printable
 from storage.disk.fs import Fs, OsFs, ReadFs, ReadOnlyFs
-
-if TYPE_CHECKING:
-    from pathlib import PurePath
-
-    from recovery.apply.execute import Applying
-    from recovery.heal.healing import HealNote
-    from recovery.heal.replica import ReplicaSource
-    from recovery.plan.orders import Orders
-    from recovery.plan.plan import LogDirPlan
 
 _ADDRESS: Final = r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})"
 
@@ -42,8 +40,6 @@ def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> t
     """Return the replicas that were named; `ConfigInvalid` for one that is no directory, or is what is to be healed."""
     if not arguments.heal_from:
         return ()
-    from recovery.heal.replica import DirectorySource  # noqa: PLC0415
-
     fs = ReadOnlyFs(OsFs())
     found: list[ReplicaSource] = []
     for name in _with_planned(arguments.heal_from, log_dirs):
@@ -71,8 +67,6 @@ def _with_planned(names: Sequence[str], log_dirs: Sequence[PurePath]) -> list[st
 
 def planned_sources(name: str, log_dirs: Sequence[PurePath]) -> list[str]:
     """Return the log directories from which an audit's plan would heal these; `ConfigInvalid` for no such plan."""
-    import json  # noqa: PLC0415
-
     try:
         plan = json.loads(Path(name).read_bytes())
         if plan["document"] != "heal_plan":
@@ -94,12 +88,10 @@ def place_exists(fs: ReadFs, place: PurePath) -> bool:
 
 
 def _broker(address: re.Match[str], config: str | None) -> ReplicaSource:
-    from importlib.util import find_spec  # noqa: PLC0415
-
-    if find_spec("kio") is None:
+    if find_spec("kio") is None or find_spec("scramp") is None:
         raise ConfigInvalid("--heal-from HOST:PORT needs more packages: pip install 'logmend[heal]'")
-    from cli.heal.broker_source import BrokerSource  # noqa: PLC0415
-    from cli.heal.kafka_client import read_client_properties  # noqa: PLC0415
+    from cli.heal.broker_source import BrokerSource  # noqa: PLC0415 (an extra, and half a second of kio)
+    from cli.heal.kafka_client import read_client_properties  # noqa: PLC0415 (as above)
 
     properties = read_client_properties(config) if config else {}
     return BrokerSource(address[1].strip("[]"), int(address[2]), properties)
@@ -107,8 +99,6 @@ def _broker(address: re.Match[str], config: str | None) -> ReplicaSource:
 
 def preview(fs: ReadFs, plan: LogDirPlan, sources: Sequence[ReplicaSource]) -> tuple[HealNote, ...]:
     """Return what a first round of healing would fill, and what it would not, and why."""
-    from recovery.heal.healing import plan_healing, recovery_points  # noqa: PLC0415
-
     return tuple(plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir)).notes)
 
 
@@ -119,9 +109,6 @@ def heal_round(
 
     There may be more to fill afterwards than was held in memory: plan anew and call it again. Raises as `execute` does.
     """
-    from recovery.apply.execute import execute  # noqa: PLC0415
-    from recovery.heal.healing import plan_healing, recovery_points  # noqa: PLC0415
-
     healing = plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir))
     if healing.plan.is_empty:
         return False, tuple(healing.notes)

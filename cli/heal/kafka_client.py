@@ -15,8 +15,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
+from kio.schema.sasl_authenticate.v1.request import SaslAuthenticateRequest
+from kio.schema.sasl_authenticate.v1.response import SaslAuthenticateResponse
+from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
+from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
+from kio.serial import entity_writer
+from scramp import ScramClient, ScramException
+
 from checkpoint.properties import decode_properties
 from storage.base.errors import CheckpointCorrupt, ConfigInvalid, printable
+from wire.messages import decode_response
 
 LARGEST_ANSWER: Final = 256 << 20
 SECONDS: Final = 30.0
@@ -87,10 +95,6 @@ class Connection:
 
     def ask(self, request: Any, response: type[Any]) -> Any:
         """Send a request of kio and return the answer as that type."""
-        from kio.serial import entity_writer  # noqa: PLC0415 (an extra, and slow to import)
-
-        from wire.messages import decode_response  # noqa: PLC0415 (stands on it)
-
         self._number += 1
         kind = type(request)
         header = kind.__header_schema__(
@@ -134,9 +138,6 @@ class Connection:
         return bytes(parts)
 
     def _authenticate(self, properties: Mapping[str, str]) -> None:
-        from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest  # noqa: PLC0415
-        from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse  # noqa: PLC0415
-
         mechanism = properties.get("sasl.mechanism", "PLAIN").upper()
         jaas = {
             key: re.sub(r"\\(.)", r"\1", value) for key, value in _JAAS.findall(properties.get("sasl.jaas.config", ""))
@@ -149,8 +150,6 @@ class Connection:
         if mechanism == "PLAIN":
             self._sasl(f"\0{user}\0{password}".encode())
             return
-        from scramp import ScramClient, ScramException  # noqa: PLC0415
-
         try:
             client = ScramClient([mechanism], user, password)
             client.set_server_first(self._sasl(client.get_client_first().encode()).decode())
@@ -159,9 +158,6 @@ class Connection:
             raise KafkaUnreachable(f"{self.address}: {error}") from None
 
     def _sasl(self, token: bytes) -> bytes:
-        from kio.schema.sasl_authenticate.v1.request import SaslAuthenticateRequest  # noqa: PLC0415
-        from kio.schema.sasl_authenticate.v1.response import SaslAuthenticateResponse  # noqa: PLC0415
-
         answer = self.ask(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
         if answer.error_code.value:
             raise KafkaUnreachable(f"{self.address}: {answer.error_message or 'authentication failed'}")

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Look, print every finding, and return the worst status."""
     if arguments.manifest:
-        from cli.inspect.manifest import verify_manifest  # noqa: PLC0415
+        from cli.inspect.manifest import verify_manifest  # noqa: PLC0415 (signatures, and processes that check them)
 
         return verify_manifest(arguments, console, environment)
     settings = settings_of(arguments, environment)
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         ]
     files = [target.path for target in targets if target.kind is TargetKind.FILE]
     if files:
-        from cli.inspect.verify_file import verify_file  # noqa: PLC0415 (most runs are for directories)
+        from cli.inspect.verify_file import verify_file  # noqa: PLC0415 (with the dump of every format: 20 ms)
 
         outcomes += [verify_file(fs, path, options) for path in files]
     status = tell(console, outcomes, lambda outcome: verify_text(outcome, console.style))

@@ -9,7 +9,7 @@ from functools import partial
 from cli.console import Console
 from cli.recover.carry_out import Order, add_hand_over, add_keeping, carry_out_all, keeping_of
 from cli.recover.plan_file import ensure_same, read_plan_file
-from cli.recover.recover import refuse_foreign_daemon, tell_done
+from cli.recover.recover import tell_done
 from cli.settings.arguments import add_files, add_output, settings_of
 from cli.settings.targets import Target, TargetKind
 from storage.base.errors import ExitStatus
@@ -30,7 +30,6 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
 
     Each log directory of the file stands for itself: one that is stale is refused whole, and the others are done.
     """
-    refuse_foreign_daemon()
     wanted = read_plan_file(arguments.plan)
     settings = settings_of(arguments, environment)
     keeping = keeping_of(arguments, settings, [one.log_dir for one in wanted])

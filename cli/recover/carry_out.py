@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from cli.advice import next_step
 from cli.console import Console
+from cli.heal.heal import heal_round
 from cli.progress import Show
-from cli.recover.work import Made, OwnFault, Work, failure, jobs_each, load_the_rest, reporting
+from cli.recover.work import Made, OwnFault, Work, failure, jobs_each, reporting
 from cli.settings.settings import Settings
 from cli.settings.targets import Target, absolute, ensure_log_dir
 from cli.version import version
+from daemon.service.systemd import Systemd
+from recovery.apply.execute import execute
+from recovery.apply.hand_over import hand_over
+from recovery.apply.tails import keep_tails
+from recovery.heal.healing import HealNote
+from recovery.heal.replica import ReplicaSource
 from recovery.logdir.survey import LIST_ALL, Planned
+from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan, PlanOptions, ReplaceFile
 from recovery.report.outcome import Outcome, command
-from storage.base.errors import ConfigInvalid, DiskFull, ExitStatus, FileVanished, LogmendError, NoRoom, printable
+from storage.base.errors import (
+    ConfigInvalid,
+    DiskFull,
+    ExitStatus,
+    FileVanished,
+    LogmendError,
+    NoRoom,
+    PlanStale,
+    printable,
+)
+from storage.codec.compression import load_codecs
 from storage.disk.fs import FileKind, Fs, OsFs, lock_log_dir
-
-if TYPE_CHECKING:
-    from recovery.heal.healing import HealNote
-    from recovery.heal.replica import ReplicaSource
-    from recovery.plan.orders import Orders
 
 _EXTENSION_SECONDS: Final = 600.0
 """So long a recovery may stand still under systemd, once its own time-out is over."""
@@ -119,10 +131,11 @@ def place_exists(place: PurePath) -> bool:
 
 def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order], keeping: Keeping) -> list[Outcome]:
     """Lock, plan, carry out and look again. Locks are held to the end; one that fails does not stop the others."""
+    load_codecs()
     fs = OsFs()
     outcomes: dict[Target, Outcome] = {}
     with contextlib.ExitStack() as locks, reporting(console, settings, show := supervisor()) as reporter:
-        work = Work(fs, reporter, jobs_each(settings, len(orders)), list_ahead=LIST_ALL, meanwhile=_load_the_rest)
+        work = Work(fs, reporter, jobs_each(settings, len(orders)), list_ahead=LIST_ALL)
         locked = [order for order in orders if _is_locked(fs, locks, order.target, outcomes)]
         made = work.plan_all([(order.target, order.options) for order in locked])
         notes = {order.target: _healed(fs, work, order, made, keeping) for order in locked if order.sources}
@@ -154,18 +167,10 @@ def _touches_logs(outcome: Outcome) -> bool:
     return not all(isinstance(action, ReplaceFile) for action in actions)
 
 
-def _load_the_rest() -> None:
-    load_the_rest()
-    importlib.import_module("recovery.apply.execute")
-    importlib.import_module("recovery.apply.hand_over")
-
-
 def supervisor() -> Show | None:
     """Return what tells systemd how far we are, and that there is something to wait for; None if it did not ask."""
     if not os.environ.get("NOTIFY_SOCKET"):
         return None
-    from daemon.service.systemd import Systemd  # noqa: PLC0415 (whoever is not asked does not pay for it)
-
     systemd = Systemd.of(os.environ)
 
     def show(line: str) -> None:
@@ -187,9 +192,6 @@ def _is_locked(fs: Fs, locks: contextlib.ExitStack, target: Target, outcomes: di
 
 def _healed(fs: Fs, work: Work, order: Order, made: dict[Target, Made], keeping: Keeping) -> tuple[HealNote, ...]:
     """Fill holes round by round, until nothing is left that can be filled; `made` gets the plan of what remains."""
-    from cli.heal.heal import heal_round  # noqa: PLC0415
-    from recovery.plan.orders import Orders  # noqa: PLC0415
-
     filled: list[HealNote] = []
     orders = Orders("", 0, version(), keeping.directory, keeping.discard)
     while isinstance(planned := made[order.target], Planned):
@@ -217,13 +219,13 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping, l
             return Outcome(path, plan.status, plan)
         if plan.is_empty:
             return Outcome(path, _settled(plan), plan, done=0)
-        from recovery.apply.execute import execute  # noqa: PLC0415 (most runs find nothing to carry out)
-        from recovery.plan.orders import Orders  # noqa: PLC0415 (most runs find nothing to carry out)
-
         now_ms = time.time_ns() // 1_000_000 + later_ms
         orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
         done = execute(fs, plan, made.content_of, orders, work.reporter, threads=_APPLY_THREADS, together=True)
         work.synced.setdefault(order.target, set()).update(done.synced)
+    except PlanStale as error:
+        # A file that could not be read is no sign that it has changed: the finding says why, with status 5.
+        return Outcome(path, plan.status, plan) if plan.status is ExitStatus.ENVIRONMENT else failure(path, error, plan)
     except LogmendError as error:
         return failure(path, error, plan)
     except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)
@@ -264,9 +266,6 @@ def _handed_over(fs: Fs, work: Work, order: Order, outcome: Outcome, keeping: Ke
         return outcome
     if plan.stopped or not plan.is_empty:
         return outcome
-    from recovery.apply.hand_over import hand_over  # noqa: PLC0415 (not for those who only look)
-    from recovery.plan.orders import Orders  # noqa: PLC0415
-
     later_ms = 2  # than what one plan, or two, have done just now
     now_ms = time.time_ns() // 1_000_000 + later_ms
     orders = Orders(
@@ -289,8 +288,6 @@ def _tails_kept(fs: Fs, work: Work, order: Order, outcome: Outcome, orders: Orde
     plan = outcome.after or outcome.plan
     if not order.keep_tail or plan is None:
         return outcome
-    from recovery.apply.tails import keep_tails  # noqa: PLC0415
-
     try:
         kept = keep_tails(fs, plan, orders, work.reporter, most_bytes=order.keep_tail, days=order.keep_days)
     except LogmendError as error:

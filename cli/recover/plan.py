@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 from cli.console import Console
 from cli.heal.heal import add_sources, preview, sources_of
@@ -23,15 +23,13 @@ from cli.settings.arguments import (
 from cli.settings.settings import Settings
 from cli.settings.targets import Target, TargetKind, absolute, with_metadata_dir
 from cli.version import version
+from recovery.heal.replica import ReplicaSource
 from recovery.plan.plan import PlanOptions, to_plain
 from recovery.report.documents import plan_document
 from recovery.report.outcome import Outcome, command
 from recovery.report.text import plan_text
 from storage.base.errors import ConfigInvalid, ExitStatus, WriteFault, printable
 from storage.disk.fs import OsFs, ReadOnlyFs
-
-if TYPE_CHECKING:
-    from recovery.heal.replica import ReplicaSource
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,8 +98,6 @@ def _healing(planned: Sequence[Outcome]) -> object:
 
 def write_plan(out: str, planned: Sequence[Outcome]) -> None:
     """Write the plan to a new file; an old one may be what somebody is about to apply."""
-    import json  # noqa: PLC0415
-
     text = json.dumps(_document(planned), indent=1) + "\n"
     try:
         with Path(out).open("x", encoding="ascii") as file:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from importlib.machinery import PathFinder
-from pathlib import Path
 
 from cli.console import Console
 from cli.heal.heal import add_sources, sources_of
@@ -27,7 +25,7 @@ from cli.version import version
 from recovery.report.documents import document, outcome_document
 from recovery.report.outcome import Outcome, worst
 from recovery.report.text import recover_text
-from storage.base.errors import ConfigInvalid, ExitStatus
+from storage.base.errors import ExitStatus
 from storage.disk.fs import OsFs
 
 
@@ -47,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Recover every log directory and return the worst status."""
-    refuse_foreign_daemon()
     settings = settings_of(arguments, environment)
     options = options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments))
     if arguments.dry_run:
@@ -74,21 +71,3 @@ def tell_done(console: Console, name: str, outcomes: Sequence[Outcome]) -> ExitS
         parts = [outcome_document(outcome, with_plan=True) for outcome in outcomes]
         console.document(document(name, version(), worst(o.status for o in outcomes), results=parts))
     return status
-
-
-def refuse_foreign_daemon() -> None:
-    """Raise `ConfigInvalid` where somebody else's package is installed as `daemon`, over ours or in its place.
-
-    python-daemon has the same import name; pip lets either overwrite the other without a word.
-    """
-    found = PathFinder.find_spec("daemon")
-    if found is None:
-        return
-    places = list(found.submodule_search_locations or [])
-    if found.origin is not None and not places:
-        places = [str(Path(found.origin).parent)]
-    if any((Path(place) / "daemon.py").is_file() for place in places):
-        raise ConfigInvalid(
-            "the package python-daemon is installed beside logmend and shares the import name `daemon` with it; "
-            "install logmend into an environment of its own (a venv, or pipx)"
-        )

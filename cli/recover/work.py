@@ -6,11 +6,9 @@ One of them failing does not stop the others: a fault becomes its outcome, and t
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib
-import sys
-import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import PurePath
 from typing import Final
 
@@ -30,8 +28,7 @@ from recovery.report.outcome import Outcome, root_of, worst
 from storage.base.errors import EnvironmentFault, ExitStatus, LogmendError, printable
 from storage.disk.fs import ReadFs, lock_state
 
-_LOOK_UP_SECONDS: Final = 0.1
-_SHORT_SECONDS: Final = 0.0001
+_WAIT_SECONDS: Final = 0.1
 Request = tuple[Target, PlanOptions]
 Made = Planned | LogmendError
 """A plan, or why there is none."""
@@ -49,39 +46,10 @@ class OwnFault(LogmendError):
         return f"{printable(self.path)}: a fault of logmend itself: {what}; --debug shows the traceback"
 
 
-class _Worker(threading.Thread):
-    """One call in a thread of its own. A pool of `concurrent.futures` brings logging along: 5 ms at every start."""
-
-    def __init__(self, call: Callable[[], Made]) -> None:
-        super().__init__(name="log-dir")
-        self._call = call
-        self._made: Made | None = None
-        self._raised: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self._made = self._call()
-        except BaseException as error:  # noqa: BLE001 (raised again by `take`)
-            self._raised = error
-
-    def take(self) -> Made:
-        """Return what the call returned, or raise what it raised, once the thread has ended."""
-        if self._raised is not None:
-            raise self._raised
-        assert self._made is not None
-        return self._made
-
-
-def load_the_rest() -> None:
-    """Import what is needed once segments have been read: while other threads read, it takes no time."""
-    for name in ("recovery.partition.partition_plan", "hashlib", "json"):
-        importlib.import_module(name)
-
-
 class Work:
     """What planning needs, whichever directory it is for. `jobs`: threads that read one log directory.
 
-    `list_ahead`: see `plan_log_dir`; more than 1 only under the lock. `meanwhile` is called while other threads work.
+    `list_ahead`: see `plan_log_dir`; more than 1 only under the lock.
     """
 
     def __init__(
@@ -91,10 +59,8 @@ class Work:
         jobs: int,
         *,
         list_ahead: int = 1,
-        meanwhile: Callable[[], None] = load_the_rest,
     ) -> None:
         self.fs, self.reporter, self.jobs, self.list_ahead = fs, reporter, jobs, list_ahead
-        self._meanwhile = meanwhile
         self.memories: dict[Target, Memory] = {}
         """What the first look at a log directory has seen, for the second."""
         self.synced: dict[Target, set[PurePath]] = {}
@@ -126,32 +92,12 @@ class Work:
     def _side_by_side(self, requests: Sequence[Request]) -> Sequence[Made]:
         if not requests or (len(requests) == 1 and self.jobs == 1):
             return [self._made(request) for request in requests]
-        workers = [_Worker(functools.partial(self._made, request)) for request in requests]
-        # Not in this thread: what a handler of a signal raises would be lost in what Python itself does at an import.
-        meanwhile = threading.Thread(target=self._use_the_wait, name="meanwhile")
-        try:
-            for worker in workers:
-                worker.start()
-            meanwhile.start()
-            # Signals are handled in this thread, and only while it runs: one that was delivered to another thread does
-            # not wake it. So it looks up now and then instead of waiting for the results.
-            for worker in workers:
-                while worker.is_alive():
-                    worker.join(_LOOK_UP_SECONDS)
-        finally:
-            for thread in (*workers, meanwhile):
-                if thread.ident is not None:
-                    thread.join()
-        return [worker.take() for worker in workers]
-
-    def _use_the_wait(self) -> None:
-        """Do what is to be done meanwhile; threads that read are let in often, for they only come for moments."""
-        interval = sys.getswitchinterval()
-        sys.setswitchinterval(_SHORT_SECONDS)
-        try:
-            self._meanwhile()
-        finally:
-            sys.setswitchinterval(interval)
+        with ThreadPoolExecutor(len(requests), "log-dir") as pool:
+            futures = [pool.submit(self._made, request) for request in requests]
+            # Python handles signals in this thread, between two steps of it; a wait without an end would hold them up.
+            while wait(futures, _WAIT_SECONDS).not_done:
+                pass
+        return [future.result() for future in futures]
 
     def _made(self, request: Request) -> Made:
         try:
@@ -220,7 +166,7 @@ def mark_duplicates(planned: Sequence[Planned]) -> None:
             here = [place for place in places if place.parent == each.plan.log_dir]
             others = ", ".join(printable(place) for place in places if place not in here)
             found = [Finding(Damage.DUPLICATE_PARTITION, place, f"{name} lies in {others} as well") for place in here]
-            where = Where(Flushed.YES, valid_after=False, replica=False, accept_loss=False, log_open=True, marker=False)
+            where = Where(Flushed.YES, valid_after=False, accept_loss=False, log_open=True, marker=False)
             row = decide(Damage.DUPLICATE_PARTITION.subject, where)
             verdicts = tuple(Verdict(finding, row.letter, row.decision.value) for finding in found)
             each.plan = each.plan._replace(verdicts=each.plan.verdicts + verdicts)
@@ -236,13 +182,15 @@ def is_in_use(log_dir: PurePath) -> bool:
 
 def events_of(outcome: Outcome) -> Iterator[dict[str, object]]:
     """Return the events that end the work on one directory, as they go out with --jsonl."""
-    plan = outcome.plan
-    if plan is not None:
+    plans = [outcome.plan] if outcome.plan is not None else []
+    if outcome.after is not None and outcome.after.stopped:
+        plans.append(outcome.after)
+    for plan in plans:
         for verdict in plan.all_verdicts():
             yield {"event": "finding", "log_dir": str(plan.log_dir), **finding_document(verdict, root_of(plan))}
-    told = outcome_document(outcome)
-    told.pop("findings", None)
-    yield {"event": "log_dir_finished", **told}
+    document = outcome_document(outcome)
+    document.pop("findings", None)
+    yield {"event": "log_dir_finished", **document}
 
 
 def tell(console: Console, outcomes: Sequence[Outcome], text: Callable[[Outcome], str]) -> ExitStatus:
@@ -261,8 +209,6 @@ def tell(console: Console, outcomes: Sequence[Outcome], text: Callable[[Outcome]
 def complain(console: Console, error: LogmendError, hint: str) -> None:
     """Write what ended the work on one log directory, and what to try next."""
     if console.debug and isinstance(error, OwnFault):
-        import traceback  # noqa: PLC0415
-
         console.show("".join(traceback.format_exception(error.__cause__)))
     console.complain(str(error))
     if hint:

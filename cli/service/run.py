@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,6 @@ from typing import Any
 
 from cli.console import Console
 from cli.engine.engine import allow_many_files, ensure_ours
-from cli.recover.recover import refuse_foreign_daemon
 from cli.settings.arguments import add_files, options_of
 from cli.settings.service_settings import Read, make_state_dir, read_service, run_dir_of, state_dir_of
 from cli.settings.settings import broker_file, own_file
@@ -59,7 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:  # noqa: ARG001
     """Run the service until it is told to stop; return the worst status of its log directories."""
-    refuse_foreign_daemon()
     flags = {name: getattr(arguments, name, None) for name in _FLAGS}
     read = read_service(flags, environment)
     if not read.config.log_dirs:
@@ -151,8 +150,6 @@ def _broker_properties(flags: Mapping[str, Any], environment: Mapping[str, str])
 
 
 def _manager_options(read: Read, flags: Mapping[str, Any], environment: Mapping[str, str]) -> ManagerOptions:
-    import random  # noqa: PLC0415
-
     properties = _broker_properties(flags, environment)
     options = ManagerOptions(
         recovery=options_of(read.settings), jobs=read.settings.jobs, version=version(), draw_jitter=random.randrange

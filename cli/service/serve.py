@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.console import Console
 from cli.engine.engine import allow_many_files, ensure_ours, now_ms
-from cli.recover.recover import refuse_foreign_daemon
 from cli.settings.arguments import add_files, options_of, settings_of
 from cli.settings.settings import broker_file, own_file
 from cli.settings.targets import absolute, ensure_log_dir
@@ -87,7 +86,6 @@ def parse_address(text: str, flag: str, *, least: int) -> Address:
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Serve until told to stop; return the worst status of the log directories."""
-    refuse_foreign_daemon()
     listening = parse_address(arguments.listen, "--listen", least=0)
     ensure_safe(arguments, listening)
     if arguments.read_only and arguments.flush:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePath
+from typing import Any
 
 from cli.settings.settings import DEPTHS, KEYS, PROGRESS, Settings, load_settings
 from cli.settings.targets import absolute
+from recovery.plan.plan import PlanOptions
 from storage.base.errors import ConfigInvalid, printable
-
-if TYPE_CHECKING:
-    from pathlib import PurePath
-
-    from recovery.plan.plan import PlanOptions
 
 
 def add_output(parser: argparse.ArgumentParser, *, events: bool = False) -> None:
@@ -75,8 +72,6 @@ def options_of(
     settings: Settings, *, accept_loss: bool = False, now_ms: int | None = None, clean_marker: bool = False
 ) -> PlanOptions:
     """Return what a plan depends on besides the bytes."""
-    from recovery.plan.plan import PlanOptions  # noqa: PLC0415
-
     return PlanOptions(
         depth=settings.depth,
         accept_loss=accept_loss,
@@ -104,7 +99,7 @@ def wants_marker(arguments: argparse.Namespace) -> bool:
     version_named = arguments.clean_marker
     if version_named is None:
         return False
-    from recovery.apply.hand_over import MARKED_VERSIONS  # noqa: PLC0415
+    from recovery.apply.hand_over import MARKED_VERSIONS  # noqa: PLC0415 (`verify` imports nothing that writes)
 
     if not any(version_named == known or version_named.startswith(known + ".") for known in MARKED_VERSIONS):
         raise ConfigInvalid(

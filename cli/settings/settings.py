@@ -7,7 +7,10 @@ What may lose data (`--accept-loss`, `--discard`) is a flag and nothing else, so
 
 from __future__ import annotations
 
+import difflib
 import os
+import pwd
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 from types import MappingProxyType
@@ -63,8 +66,6 @@ def _text(raw: object) -> str:
 
 def _user(raw: object) -> int:
     """Return the number of a user given by number or name."""
-    import pwd  # noqa: PLC0415
-
     if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < 1 << 32:
         return raw
     if isinstance(raw, str) and raw.isascii() and raw.isdecimal() and len(raw) <= 10:
@@ -248,8 +249,6 @@ _DEEPEST = 16
 
 def parse_toml(data: bytes, path: str) -> dict[str, object]:
     """Return the keys of logmend's own file; an unknown one raises `ConfigInvalid` with the nearest known."""
-    import tomllib  # noqa: PLC0415 (6 ms that only those pay who have the file)
-
     try:
         text = data.decode()
         if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
@@ -288,8 +287,6 @@ def _inside(value: object) -> list[object]:
 
 def suggestion(name: str, known: list[str]) -> str:
     """Return `; did you mean …?` where a known name is near, and the list of known ones."""
-    import difflib  # noqa: PLC0415
-
     near = difflib.get_close_matches(name, known, 1)
     meant = f"; did you mean {near[0]}?" if near else ""
     return f"{meant} (allowed: {', '.join(known)})"

@@ -54,7 +54,7 @@ _AT_ONCE: Final = 64
 
 
 class Applying(Protocol):
-    """Whoever wants to know which action is being carried out."""
+    """A caller that follows which action is being carried out."""
 
     def applying(self, action: Action) -> None: ...
 
@@ -143,11 +143,11 @@ def check_preconditions(fs: ReadFs, preconditions: Iterable[Precondition]) -> No
     """Raise `PlanStale` for the first file that is not as it was when the plan was made."""
     for wanted in preconditions:
         try:
-            found = fs.stat(wanted.path)
+            now = fs.stat(wanted.path)
         except FileVanished:
             raise PlanStale(wanted.path, "it has vanished") from None
         for name in ("size", "mtime_ns", "inode"):
-            if getattr(found, name) != getattr(wanted, name):
+            if getattr(now, name) != getattr(wanted, name):
                 raise PlanStale(wanted.path, f"its {name} has changed")
 
 
@@ -314,7 +314,7 @@ class _Directory:
         return self._fs.stat(action.path).links == 1
 
     def _copy(self, source: PurePath, position: int, size: int, target: PurePath, like: FileStat) -> str:
-        """Copy a range durably and return its SHA-256; a copy that an earlier attempt left is made anew."""
+        """Copy a range durably and return its SHA-256; a copy that an earlier attempt left is replaced."""
         digest = new_digest()
         self._write_new(target, self._pieces(source, position, size, digest), like, private=True)
         self._done.kept_bytes += size

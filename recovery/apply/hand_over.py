@@ -156,7 +156,7 @@ def active_bytes(fs: ReadFs, plan: LogDirPlan) -> int:
 def _why_no_marker(fs: ReadFs, plan: LogDirPlan) -> str:
     """Return what speaks against a marker, in words; empty where nothing does."""
     if plan.options.topics:
-        return "only some topics were looked at"
+        return "only some topics were checked"
     if plan.is_held:
         return "something is held"
     if not plan.options.clean_marker:

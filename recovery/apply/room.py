@@ -38,7 +38,7 @@ def check_room(fs: ReadFs, plan: LogDirPlan, orders: Orders) -> bool:
 
 
 def make_place(fs: Fs, path: PurePath) -> None:
-    """Make a directory for copies below the operator's, where it is missing; a link is refused, whoever planted it."""
+    """Make a directory for copies below the operator's, where it is missing; a link there is refused."""
     try:
         found = fs.stat(path)
     except FileVanished:

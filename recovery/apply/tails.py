@@ -2,7 +2,7 @@
 
 What lies above the high watermark is not known to be on any other replica, and what lies above the recovery point is
 not known to have survived on one. A broker that comes back behind an election that went wrong cuts it without a word;
-the copy is then the only one. Opt in, bounded in size, and let go of after some days.
+the copy is then the only one. Opt in, bounded in size, and removed after some days.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 
 from recovery.apply.execute import Applying, execute
 from recovery.evidence.kept import find_kept
+from recovery.evidence.manifest import Item
 from recovery.evidence.quarantine import expire
 from recovery.logdir.log_dir import known_offsets
 from recovery.plan.orders import Orders
@@ -33,8 +34,8 @@ def keep_tails(
 ) -> KeptTails:
     """Copy what each log has above its recovery point or watermark, smallest first, `most_bytes` in all, durably.
 
-    Copies of earlier runs that are older than `days` are let go of, and count against the bytes until then. `plan` is
-    what a look at the directory found, and empty; the caller holds the lock. Raises as `execute` does.
+    Copies of earlier runs that are older than `days` are removed, and count against the bytes until then. `plan` is
+    the plan of a look at the directory, and empty; the caller holds the lock. Raises as `execute` does.
     """
     assert plan.is_empty
     mine = [one for one in find_kept(fs, [plan.log_dir])[0] if _only_tails(one.manifest.items)]
@@ -42,9 +43,9 @@ def keep_tails(
     freed = expire(fs, old)
     room = most_bytes - sum(one.manifest.kept_bytes for one in mine if one not in old)
     known = {(one.directory, item.name, item.position, item.size) for one in mine for item in one.manifest.items}
-    found = sorted(_tails(fs, plan), key=lambda each: sum(copy.size for copy in each[1]))
+    tails = sorted(_tails(fs, plan), key=lambda each: sum(copy.size for copy in each[1]))
     chosen, left_out, size = [], [], 0
-    for partition, copies in found:
+    for partition, copies in tails:
         new = [c for c in copies if (partition.directory, c.path.name, c.position, c.size) not in known]
         wanted = sum(copy.size for copy in new)
         if size + wanted > room:
@@ -58,8 +59,8 @@ def keep_tails(
     return KeptTails(len(chosen), size, tuple(left_out), freed)
 
 
-def _only_tails(items: tuple[object, ...]) -> bool:
-    return bool(items) and all(getattr(item, "step", "") == "copied" for item in items)
+def _only_tails(items: tuple[Item, ...]) -> bool:
+    return bool(items) and all(item.step == "copied" for item in items)
 
 
 def _only(partition: RecoveryPlan, copies: tuple[KeepCopy, ...]) -> RecoveryPlan:

@@ -3,7 +3,7 @@
 A recovery of a thousand partitions makes some ten files and directories durable in each, one after the other, for the
 order is what keeps a crash from doing harm. A disk does a few hundred such syncs a second, or a few thousand. To sync
 all of a file system takes about as long as one of them, if nobody else writes to it, and every log can then take its
-next step. Below a few dozen, and where `Fs.volume` promises nothing, each file is synced as ever.
+next step. Below a few dozen, and where `Fs.volume` promises nothing, each file is synced as usual.
 """
 
 from __future__ import annotations

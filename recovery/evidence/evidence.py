@@ -174,8 +174,8 @@ def encode_manifest(log_dir: PurePath, version: str, files: Iterable[FileEvidenc
 def _lines(head: dict[str, Any], files: Iterable[FileEvidence]) -> Iterator[str]:
     yield json.dumps(head) + "\n"
     for file in files:
-        told = {name: getattr(file, name) for name in file.__slots__}
-        yield json.dumps({name: value for name, value in told.items() if value not in (None, "", ())}) + "\n"
+        fields = {name: getattr(file, name) for name in file.__slots__}
+        yield json.dumps({name: value for name, value in fields.items() if value not in (None, "", ())}) + "\n"
 
 
 def decode_manifest(lines: Iterable[bytes]) -> dict[str, dict[str, FileEvidence]]:

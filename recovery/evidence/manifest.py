@@ -1,7 +1,7 @@
 """The manifest: what one plan set aside in one directory, and everything needed to put it back.
 
 A JSON file `<plan id>.logmend.json` beside the kept bytes. It is durable before anything it lists is changed, so it may
-speak of steps that a crash prevented; whoever reads it compares with what is there. Names in it are plain file names,
+speak of steps that a crash prevented; a reader compares it with the files. Names in it are plain file names,
 never paths: a manifest cannot make anybody write outside its directory.
 """
 
@@ -93,9 +93,9 @@ def encode(manifest: Manifest) -> bytes:
     To have `json` indent it would take ten times as long, for each of thousands of partitions.
     """
     items = ",\n  ".join(json.dumps(item._asdict(), sort_keys=True) for item in manifest.items)
-    told = {name: json.dumps(value) for name, value in manifest._replace(items=())._asdict().items()}
-    told["items"] = f"[\n  {items}\n ]" if items else "[]"
-    return ("{\n " + ",\n ".join(f'"{name}": {told[name]}' for name in sorted(told)) + "\n}").encode()
+    fields = {name: json.dumps(value) for name, value in manifest._replace(items=())._asdict().items()}
+    fields["items"] = f"[\n  {items}\n ]" if items else "[]"
+    return ("{\n " + ",\n ".join(f'"{name}": {fields[name]}' for name in sorted(fields)) + "\n}").encode()
 
 
 _STEPS: Final = frozenset({"cut", "copied", "aside", "renamed", "replaced", "created"})
@@ -124,10 +124,10 @@ def decode(data: bytes, path: PurePath) -> Manifest:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError("a key stands twice")
-    return found
+    return fields
 
 
 def _item(plain: object, path: PurePath) -> Item:

@@ -62,7 +62,7 @@ def _refuse_unless_possible(fs: Fs, one: Kept) -> None:
         if state.refused:
             raise PlanStale(one.directory / item.name, state.refused)
         needed += item.size if item.step == "cut" and not state.done else 0
-    # Zeroes are only counted, and a number costs nothing: whoever wrote the manifest may have written any.
+    # Zeroes are only counted, and a number costs nothing: the writer of a manifest may have put any there.
     room = fs.free_bytes(one.directory) if needed else 0
     if needed > room:
         raise NoRoom(one.directory, needed, room)
@@ -167,7 +167,7 @@ def _is_torn_from(found: bytes, wanted: bytes) -> bool:
 def _state_of_replaced(fs: ReadFs, one: Kept, item: Item, path: PurePath) -> _State:
     kept = _size(fs, one.place / item.kept) if item.kept else None
     if kept is None:
-        # Put back already, never replaced, or a derived file that there was no room to keep.
+        # Put back already, never replaced, or a derived file for whose copy the room did not suffice.
         return _State(done=True)
     if _size(fs, path) is None or _is(fs, path, item.result_size, item.result_sha256):
         return _State()
@@ -238,8 +238,8 @@ def _remove_kept(fs: Fs, one: Kept) -> None:
 def expire(fs: Fs, kept: Iterable[Kept]) -> int:
     """Remove kept bytes and their manifests for good; return the bytes that became free.
 
-    The only way in which this tool ever lets go of what it cut, and always at somebody's word. The manifest goes last:
-    after a crash it still tells what is there.
+    Nothing else in this tool removes what it cut, and only the operator calls it. The manifest goes last:
+    after a crash it still lists the files that are left.
     """
     freed = 0
     for one in kept:

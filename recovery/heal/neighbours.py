@@ -57,10 +57,10 @@ def refuse_neighbours(
             continue
         first = max(wanted.base_offset, theirs.log_start)
         # Its batch that holds this offset, or the next one.
-        found = next(iter(source.batches(partition, first, wanted.last_offset + 1, 0)), None)
-        if found is None:
+        offer = next(iter(source.batches(partition, first, wanted.last_offset + 1, 0)), None)
+        if offer is None:
             continue
-        header = found.header
+        header = offer.header
         if (header.base_offset, header.last_offset, header.crc) != wanted:
             return f"beside the hole, at offset {wanted.base_offset}, it has another batch than this log"
     return ""

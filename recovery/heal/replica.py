@@ -62,7 +62,7 @@ class ReplicaFacts:
 
 
 class ReplicaSource(Protocol):
-    """Somebody who may have the batches that are missing here."""
+    """A replica, or a broker, that may have the batches that are missing here."""
 
     @property
     def name(self) -> str:
@@ -146,10 +146,10 @@ class DirectorySource:
             data = read_all(self.fs, index, _INDEX_LIMIT)
             at = look_up_offset(data[: len(data) // 8 * 8], Offset(base), Offset(first)).position
             with self.fs.open_read(path) as file:
-                found = next(iter(walk_places(file, at, self.fs.stat(path).size)), None)
+                place = next(iter(walk_places(file, at, self.fs.stat(path).size)), None)
         except (EnvironmentFault, BatchCorrupt):
             return 0
-        return at if found is not None and base <= found.base_offset <= first else 0
+        return at if place is not None and base <= place.base_offset <= first else 0
 
     def _read(self, file: ReadFile, path: PurePath, position: int, size: int) -> Offer:
         if size > LARGEST_BATCH:

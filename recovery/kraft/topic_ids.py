@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from checkpoint.uuids import METADATA_TOPIC_ID
+from recovery.kraft.metadata_log import apply_metadata
 from storage.base.errors import CorruptData, FileVanished, ReadFault
 from storage.base.names import METADATA_TOPIC
+from storage.batch.kraft_image import MetadataImage
 from storage.disk.fs import ReadFs
-
-if TYPE_CHECKING:
-    from storage.batch.kraft_image import MetadataImage
 
 _DIRECTORY: Final = f"{METADATA_TOPIC}-0"
 
@@ -53,9 +52,6 @@ def read_metadata(fs: ReadFs, log_dirs: Iterable[PurePath]) -> MetadataImage | N
 
 
 def _read_directory(fs: ReadFs, directory: PurePath) -> MetadataImage:
-    from recovery.kraft.metadata_log import apply_metadata  # noqa: PLC0415 (most recoveries need none of it: 5 ms)
-    from storage.batch.kraft_image import MetadataImage  # noqa: PLC0415
-
     image = MetadataImage()
     apply_metadata(fs, directory, image.apply)
     return image

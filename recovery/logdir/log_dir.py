@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from checkpoint.markers import META_PROPERTIES, decode_meta_properties
 from checkpoint.offsets import decode_offsets, encode_offsets
+from recovery.kraft.topic_ids import TopicIds
 from recovery.partition.inventory import owner_findings
 from recovery.partition.points import SMALL_FILE_LIMIT, Points
 from recovery.plan.decide import Flushed, Where, decide
@@ -43,9 +44,6 @@ from storage.base.names import (
 )
 from storage.base.units import Offset, TopicPartition
 from storage.disk.fs import FileKind, FileStat, ReadFs, read_all
-
-if TYPE_CHECKING:
-    from recovery.kraft.topic_ids import TopicIds
 
 RECOVERY_POINTS: Final = FileRole.RECOVERY_POINTS.value
 LOG_STARTS: Final = FileRole.LOG_START_OFFSETS.value
@@ -125,7 +123,7 @@ def read_log_dir(
 ) -> LogDirState:
     """List the top of a log directory and read its checkpoints.
 
-    With `only` no more is looked at than the directory of that name needs. Raises `ReadFault` if it cannot be listed.
+    With `only` no more is read than the directory of that name needs. Raises `ReadFault` if it cannot be listed.
     """
     state = LogDirState(log_dir, fs.entries(log_dir))
     owner = fs.stat(log_dir).uid if user is None else user
@@ -136,8 +134,6 @@ def read_log_dir(
         state.checkpoints[name] = _read_checkpoint(fs, state, name)
     if _is_kraft(fs, state):
         places = [log_dir] if metadata_dir is None else [log_dir, metadata_dir]
-        from recovery.kraft.topic_ids import TopicIds  # noqa: PLC0415 (brings the record formats)
-
         state.topic_ids = TopicIds(fs, places)
     return state
 
@@ -263,7 +259,6 @@ class _TopPlanner:
         where = Where(
             Flushed.NO,
             valid_after=False,
-            replica=False,
             accept_loss=self._options.accept_loss,
             log_open=True,
             marker=self._state.marker,
@@ -316,7 +311,7 @@ class _TopPlanner:
         What tells that its data had been flushed, or may have been, must then stay: the marker, and the loss of the
         recovery points, for which new ones would say that nothing was. Else a broker, or the next run, would take the
         damage for a torn tail and cut it. None of what is done beside a held partition relies on the marker being
-        gone: files are derived anew and replaced whole.
+        gone: files are derived again and replaced whole.
         """
         return any(plan.held for plan in self._plans)
 

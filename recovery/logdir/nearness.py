@@ -8,9 +8,9 @@ threads then took half as long again as one, sixteen twice as long (bench/README
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from storage.base.errors import EnvironmentFault
 from storage.disk.fs import ReadFs
@@ -22,10 +22,17 @@ _LITTLE_BYTES: Final = 4 << 20
 """What the kernel reads in the time that Python needs for one partition."""
 
 
+@runtime_checkable
+class _Cached(Protocol):
+    """A file that knows which of its bytes the page cache has."""
+
+    def is_in_memory(self, position: int) -> bool: ...
+
+
 def is_near(fs: ReadFs, directories: Sequence[PurePath], *, whole: bool = False) -> bool:
     """Tell whether the newest logs of these partitions are small and in memory, as far as a sample tells.
 
-    With `whole` all logs of each are about to be read, so it is asked of all of them together.
+    With `whole` all logs of each are about to be read, so all of them count.
     """
     if len(directories) < MANY:
         return False
@@ -45,8 +52,7 @@ def _in_memory(fs: ReadFs, directory: PurePath, *, whole: bool) -> int | None:
         read = [(name, size) for name, size in (logs if whole else logs[-1:]) if size]
         for name, position in [(read[0][0], 0), (read[-1][0], read[-1][1] - 1)] if read else []:
             with fs.open_read(directory / name) as file:
-                is_in_memory: Callable[[int], bool] = getattr(file, "is_in_memory", lambda _: False)
-                if not is_in_memory(position):
+                if not (isinstance(file, _Cached) and file.is_in_memory(position)):
                     return None
         return sum(size for _, size in read)
     except EnvironmentFault:

@@ -12,24 +12,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from recovery.logdir.log_dir import LogDirState, plan_log_dir_files, read_log_dir
 from recovery.logdir.nearness import is_near
 from recovery.partition.inventory import resolve, take_inventory
 from recovery.partition.memory import Job, Memory
 from recovery.partition.partition import Survey
+from recovery.partition.partition_plan import no_plan, plan_partition
 from recovery.partition.points import Points
 from recovery.plan.findings import Damage, Finding
-from recovery.plan.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
+from recovery.plan.plan import Action, LogDirPlan, PlannedPartition, PlanOptions, RecoveryPlan
 from recovery.segment.segment_report import ROOM, Depth, Room, SegmentReport
 from recovery.segment.verify import fold_index
 from storage.disk.fs import ReadFs
 from storage.disk.pool import Pool, Task
 from storage.reading.log_reader import LogReader
-
-if TYPE_CHECKING:
-    from recovery.plan.plan import PlannedPartition
 
 _AHEAD: Final = 64
 """Partitions whose scans may be waited for at a time."""
@@ -41,7 +39,7 @@ LIST_ALL: Final = 1 << 62
 
 
 class Reporter(Protocol):
-    """Whoever wants to follow the work. Calls may come from several threads; they must be quick."""
+    """A caller that follows the work. Calls may come from several threads; they must be quick."""
 
     def begin(self, what: str, total_bytes: int, partitions: int) -> None:
         """Tell that `partitions` directories are worked on; `listed` says of each of them how much more there is."""
@@ -300,8 +298,6 @@ def _is_scanned(one: _Submitted) -> bool:
 
 
 def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartition:
-    from recovery.partition.partition_plan import no_plan, plan_partition  # noqa: PLC0415 (not before segments are being read)
-
     if any(finding.kind in (Damage.READ_ERROR, Damage.VANISHED) for finding in survey.findings):
         return no_plan(survey)
     done = plan_partition(survey, reports, reader)
@@ -314,8 +310,8 @@ def _settled(
 ) -> tuple[Survey, PlannedPartition, Reports]:
     """Look again at a partition of which files went away while it was read, and return what was seen at last.
 
-    Retention, compaction and rolls of a running broker do that now and then. What does so at every look is not known to
-    be in order, and is said to be unreadable. A directory that is gone altogether is no partition any more.
+    Retention, compaction and rolls of a running broker remove files now and then. A partition that loses files at every
+    look is unverified, and reported as unreadable. A directory that is gone altogether is no partition any more.
     """
     for _ in range(_LOOKS - 1):
         if _moved(survey, done) is None:
@@ -326,10 +322,8 @@ def _settled(
         ((done, reports),) = _Scans(reporter, 1, 1).run([survey])
     moved = _moved(survey, done)
     if moved is not None:
-        evidence = f"{moved.evidence}; so it went at each of {_LOOKS} looks: somebody changes this directory"
+        evidence = f"{moved.evidence}; so it went at each of {_LOOKS} looks: another process changes this directory"
         survey.findings.append(Finding(Damage.READ_ERROR, moved.path, evidence))
-        from recovery.partition.partition_plan import no_plan  # noqa: PLC0415
-
         done = no_plan(survey)
     return survey, done, reports
 

@@ -52,7 +52,6 @@ def circumstances(
     return Where(
         flushed,
         valid_after,
-        replica=False,
         accept_loss=survey.options.accept_loss,
         log_open=not held,
         marker=survey.points.marker or survey.options.clean_marker,

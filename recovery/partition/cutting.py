@@ -21,7 +21,7 @@ _CUT: Final = Decision.CUT.value
 
 
 class Logs(NamedTuple):
-    """The segments that stay, in order, and what is done for that. Whoever decides again makes a new value."""
+    """The segments that stay, in order, and what is done for that. A second decision makes a new value."""
 
     kept: tuple[SegmentFiles, ...]
     reports: Mapping[int, SegmentReport]

@@ -51,10 +51,10 @@ def derive_side_files(
 ) -> SideFiles:
     """Fold scanned segments, in order, into a producer state that stands in the first one or at its base offset.
 
-    What the state knows already is passed over; of a segment in which it stands not all is known, so nothing is said of
-    its transaction index and of a snapshot at its base. A snapshot belongs to the base of each of the others and to the
-    end of the last, but never at or below the log start offset: a broker deletes it there. Its content is kept where
-    `differs(offset, state)` says so. Stops at a batch that the state refuses; what comes before it is returned.
+    Batches that the state knows already are passed over. The segment in which it stands is known in part only, so it
+    gets neither a transaction index nor a snapshot at its base. A snapshot belongs to the base of each other segment
+    and to the end of the last, but never at or below the log start offset: a broker deletes it there. Its content is
+    kept where `differs(offset, state)` is true. The fold ends at a batch that the state refuses.
     """
     files = SideFiles()
     start = int(state.map_end_offset)
@@ -115,18 +115,18 @@ def _add(state: ProducerState, event: ProducerEvent) -> AbortedTxn | None:
 def _fold_headers(
     fs: ReadFs, reader: LogReader, state: ProducerState, report: SegmentReport, start: int
 ) -> list[AbortedTxn]:
-    found: list[AbortedTxn] = []
+    aborted_txns: list[AbortedTxn] = []
 
     def on_rows(rows: BatchRows, count: int, _: memoryview, __: int) -> None:
         for i in range(count):
             if rows.producer_id[i] >= 0 and rows.base_offset[i] >= start:
                 aborted = _add(state, ProducerEvent(*(getattr(rows, name)[i] for name in ProducerEvent._fields)))
                 if aborted is not None:
-                    found.append(aborted)
+                    aborted_txns.append(aborted)
 
     with fs.open_read(report.files.log) as file:
         reader.walk(file, report.files.log, report.valid_size, report.base_offset, on_rows)
-    return found
+    return aborted_txns
 
 
 class _Shown(NamedTuple):
@@ -223,8 +223,8 @@ def _epoch_ranges(shown: Sequence[_Shown]) -> list[tuple[int, int]]:
 
 
 def _epoch_at(ranges: list[tuple[int, int]], offset: int) -> int | None:
-    found = None
+    newest = None
     for start, epoch in ranges:
         if start <= offset:
-            found = epoch
-    return found
+            newest = epoch
+    return newest

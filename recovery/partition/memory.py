@@ -38,10 +38,10 @@ class Memory:
 
     def recall(self, fs: ReadFs, job: Job) -> SegmentReport | None:
         """Return the report on a segment whose log is untouched since, and whose indexes are, or are as was planned."""
-        found = self._seen.get(job.files.log)
-        if found is None:
+        entry = self._seen.get(job.files.log)
+        if entry is None:
             return None
-        before, report = found
+        before, report = entry
         same_way = (before.canonical, before.active) == (job.canonical, job.active)
         if not same_way or _mark(before.files.log_stat) != _mark(job.files.log_stat):
             return None

@@ -1,4 +1,4 @@
-"""Surveys one partition directory and plans its recovery. Reads only; whoever is above runs the scans and the plan.
+"""Surveys one partition directory and plans its recovery. Reads only; the caller runs the scans and the plan.
 
 `Survey.prepare` lists the directory and says which segments have to be scanned; `Survey.plan` folds what the scans saw
 into a plan. Between the two the scans may run on any thread, in any order.
@@ -10,6 +10,7 @@ from pathlib import PurePath
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.leader_epoch import EpochStart, decode_epochs
+from recovery.kraft.metadata_snapshots import check_metadata_snapshot
 from recovery.partition.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
 from recovery.partition.memory import Job, Memory
 from recovery.partition.points import SMALL_FILE_LIMIT, Points
@@ -64,7 +65,7 @@ class Survey:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of the listing, and of what was seen without a scan; a plan needs neither once it is made."""
+        """Drop the listing and the reports made without a scan; a plan needs neither once it is made."""
         self.inventory, self.resolved = Inventory(self.directory), Resolved()
         self.shallow: dict[int, SegmentReport] = {}
 
@@ -106,8 +107,6 @@ class Survey:
         self.jobs = [Job(segments[n], canonical=n >= self.scope, active=n == last) for n in sorted(wanted)]
 
     def _check_metadata_snapshots(self) -> None:
-        from recovery.kraft.metadata_snapshots import check_metadata_snapshot  # noqa: PLC0415 (brings the record formats)
-
         for name, entry in self.inventory.entries.items():
             if entry.file.role is FileRole.METADATA_SNAPSHOT and entry.file.state is FileState.LIVE:
                 self.findings += check_metadata_snapshot(self.fs, self.directory / name, entry.stat.size)

@@ -53,14 +53,14 @@ def no_plan(survey: Survey) -> PlannedPartition:
 def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartition:
     findings = [*survey.findings, *(finding for report in reports.values() for finding in report.findings)]
     if any(finding.kind.subject in _STOPPING for finding in findings):
-        told = (f for f in findings if f.kind.subject in (*_STOPPING, Subject.NONE))
-        return without_actions(survey, judged(survey, *told), sum(r.scanned_bytes for r in reports.values()))
+        notes = (f for f in findings if f.kind.subject in (*_STOPPING, Subject.NONE))
+        return without_actions(survey, judged(survey, *notes), sum(r.scanned_bytes for r in reports.values()))
     decided, logs, derived = _decide(survey, reports, reader)
     where, gone = circumstances(survey, held=logs.held), logs.changes.paths_aside()
     verdicts = tuple(
         judge(finding, where)
         for finding in (*findings, *lost_ends(survey.fs, logs.kept, logs.reports))
-        if finding.kind.subject is not Subject.LOG and finding.path not in gone  # of what steps aside nothing is said
+        if finding.kind.subject is not Subject.LOG and finding.path not in gone  # what steps aside has no verdict
     )
     if logs.held:
         return without_actions(survey, joined(logs.changes, Changes(verdicts)), scanned_bytes(logs), held=True)

@@ -26,11 +26,10 @@ class Decision(Enum):
 
     STOP = "stop"  # touch nothing in this log directory
     CUT = "cut"  # keep a copy, cut the log there
-    HEAL = "heal"  # take the bytes from a replica
     HOLD = "hold"  # leave the partition as it is, report, wait for a replica or a person
-    REBUILD = "rebuild"  # write the derived file anew from the log
+    REBUILD = "rebuild"  # rebuild the derived file from the log
     TRIM = "trim"  # cut preallocated zeroes off an index
-    REWRITE = "rewrite"  # write a checkpoint anew, last of all
+    REWRITE = "rewrite"  # rewrite a checkpoint, last of all
     TIDY = "tidy"  # finish or abandon interrupted work by Kafka's rules; keep the files
     NOTHING = "nothing"
 
@@ -41,8 +40,6 @@ class Where(NamedTuple):
     flushed: Flushed
     valid_after: bool
     """A sound batch was found behind the damage, in the same segment or a later one."""
-    replica: bool
-    """A replica offers the missing bytes and everything fits."""
     accept_loss: bool
     log_open: bool
     """The log of this partition is, or will be after this plan, sound: nothing in it is held."""
@@ -58,7 +55,6 @@ class Row(NamedTuple):
     decision: Decision
     flushed: frozenset[Flushed] | None = None
     valid_after: bool | None = None
-    replica: bool | None = None
     accept_loss: bool | None = None
     log_open: bool | None = None
     marker: bool | None = None
@@ -72,7 +68,6 @@ class Row(NamedTuple):
                 wanted is None or wanted is found
                 for wanted, found in (
                     (self.valid_after, where.valid_after),
-                    (self.replica, where.replica),
                     (self.accept_loss, where.accept_loss),
                     (self.log_open, where.log_open),
                     (self.marker, where.marker),
@@ -89,17 +84,14 @@ TABLE: Final = (
     Row("a", Subject.READ, Decision.STOP),
     Row("b", Subject.FORMAT, Decision.STOP),
     Row("c", Subject.LOG, Decision.CUT, flushed=_NO, valid_after=False),
-    Row("d", Subject.LOG, Decision.CUT, flushed=_NO, valid_after=True, replica=False),
-    Row("d heal", Subject.LOG, Decision.HEAL, flushed=_NO, valid_after=True, replica=True),
+    Row("d", Subject.LOG, Decision.CUT, flushed=_NO, valid_after=True),
     # Without a recovery point nothing says what was flushed. A tail with nothing behind it is what a crash leaves;
     # damage with sound batches behind it may as well be rot, and a lost checkpoint must not turn rot into a cut.
     Row("c?", Subject.LOG, Decision.CUT, flushed=_UNKNOWN, valid_after=False),
-    Row("e?", Subject.LOG, Decision.HEAL, flushed=_UNKNOWN, valid_after=True, replica=True),
-    Row("f?", Subject.LOG, Decision.HOLD, flushed=_UNKNOWN, valid_after=True, replica=False, accept_loss=False),
-    Row("f? accepted", Subject.LOG, Decision.CUT, flushed=_UNKNOWN, valid_after=True, replica=False, accept_loss=True),
-    Row("e", Subject.LOG, Decision.HEAL, flushed=_YES, replica=True),
-    Row("f", Subject.LOG, Decision.HOLD, flushed=_YES, replica=False, accept_loss=False),
-    Row("f accepted", Subject.LOG, Decision.CUT, flushed=_YES, replica=False, accept_loss=True),
+    Row("f?", Subject.LOG, Decision.HOLD, flushed=_UNKNOWN, valid_after=True, accept_loss=False),
+    Row("f? accepted", Subject.LOG, Decision.CUT, flushed=_UNKNOWN, valid_after=True, accept_loss=True),
+    Row("f", Subject.LOG, Decision.HOLD, flushed=_YES, accept_loss=False),
+    Row("f accepted", Subject.LOG, Decision.CUT, flushed=_YES, accept_loss=True),
     Row("g", Subject.INDEX, Decision.REBUILD, log_open=True),
     Row("g held", Subject.INDEX, Decision.NOTHING, log_open=False),
     Row("h", Subject.PADDING, Decision.NOTHING, marker=False),

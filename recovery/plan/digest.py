@@ -1,18 +1,13 @@
-"""SHA-256 of what is kept and written. The library behind it is loaded when it is first needed, which takes 3 ms."""
+"""SHA-256 of what is kept and written."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import hashlib
+import hashlib
 
 
 def new_digest() -> hashlib._Hash:
     """Return a digest of nothing yet."""
-    from hashlib import sha256  # noqa: PLC0415
-
-    return sha256()
+    return hashlib.sha256()
 
 
 def sha256_of(data: bytes) -> str:

@@ -1,12 +1,13 @@
 """A plan: what would be done to a log directory, as a frozen value that can be written down, read and carried out.
 
-The plan holds no content of derived files, only their size and SHA-256: whoever carries it out derives them again from
+The plan holds no content of derived files, only their size and SHA-256: the executor derives them again from
 the same bytes or has kept them. Its id is a digest of everything in it, so two runs over the same bytes with the same
 options name the same plan, and the id names what was set aside.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import PurePath
@@ -64,7 +65,7 @@ class Rename(NamedTuple):
 
 
 class ReplaceFile(NamedTuple):
-    """Write `path` anew with `size` bytes of SHA-256 `sha256`; what was there before is kept under a name of ours."""
+    """Rewrite `path` with `size` bytes of SHA-256 `sha256`; what was there before is kept under a name of ours."""
 
     path: PurePath
     size: int
@@ -110,7 +111,7 @@ class SplicePiece(NamedTuple):
 
 
 class SpliceSegment(NamedTuple):
-    """Write the log anew from its sound pieces and what a replica has for its holes; the old file is kept."""
+    """Rewrite the log from its sound pieces and what a replica has for its holes; the old file is kept."""
 
     path: PurePath
     pieces: tuple[SplicePiece, ...]
@@ -144,7 +145,7 @@ class LoadedOffsets(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the look at a partition has seen that whoever hands it over wants to know; no part of the plan."""
+    """What the survey of a partition has seen that a hand-over needs; no part of the plan."""
 
     active_bytes: int
     """Size of the last log."""
@@ -249,8 +250,6 @@ class LogDirPlan(NamedTuple):
     @property
     def plan_id(self) -> str:
         """Twelve hex digits that stand for everything in the plan."""
-        import json  # noqa: PLC0415 (2 ms that reading hides)
-
         text = json.dumps(to_plain(self), sort_keys=True, separators=(",", ":"))
         return sha256_of(text.encode("utf-8", "surrogatepass"))[:12]
 

@@ -26,7 +26,7 @@ class HandedOver(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptTails:
-    """What was kept: partitions, bytes; those for which there was no room; bytes of old copies let go of."""
+    """What was kept: partitions, bytes; those for which there was no room; bytes of old copies removed."""
 
     partitions: int
     bytes: int

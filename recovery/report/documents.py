@@ -41,16 +41,16 @@ def error_document(error: LogmendError | None) -> dict[str, Any] | None:
     """Return type, text and, for a fault of the environment, path, operation and error number."""
     if error is None:
         return None
-    told: dict[str, Any] = {"type": type(error).__name__, "text": str(error)}
+    fields: dict[str, Any] = {"type": type(error).__name__, "text": str(error)}
     if isinstance(error, EnvironmentFault):
-        told |= {"path": str(error.path), "operation": error.operation, "errno": error.errno}
-    return told
+        fields |= {"path": str(error.path), "operation": error.operation, "errno": error.errno}
+    return fields
 
 
 def outcome_document(outcome: Outcome, *, with_plan: bool = False) -> dict[str, Any]:
     """Return what came of one log directory; `with_plan` adds the whole plan."""
     plan, shown = outcome.plan, outcome.after or outcome.plan
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "path": str(outcome.path),
         "status": outcome.status.value,
         "in_use": outcome.in_use,
@@ -58,7 +58,7 @@ def outcome_document(outcome: Outcome, *, with_plan: bool = False) -> dict[str, 
         "next": next_command(outcome) or None,
     }
     if plan is not None and shown is not None:
-        told |= {
+        fields |= {
             "plan_id": outcome.plan_id or plan.plan_id,
             "is_empty": plan.is_empty,
             "partitions": len(plan.partitions),
@@ -67,14 +67,14 @@ def outcome_document(outcome: Outcome, *, with_plan: bool = False) -> dict[str, 
             "held": sorted(each.directory.name for each in shown.partitions if each.held),
         }
         if with_plan:
-            told["plan"] = to_plain(plan)
+            fields["plan"] = to_plain(plan)
     if outcome.findings is not None:
         verdicts = [Verdict(finding, "", "nothing") for finding in outcome.findings]
-        told["findings"] = [finding_document(verdict, outcome.path.parent.parent) for verdict in verdicts]
+        fields["findings"] = [finding_document(verdict, outcome.path.parent.parent) for verdict in verdicts]
     if outcome.done is not None:
-        told |= {"actions_done": outcome.done, "bytes_quarantined": outcome.bytes_quarantined}
-    told |= {name: to_plain(getattr(outcome, part)) for name, part in _AFTER}
-    return told
+        fields |= {"actions_done": outcome.done, "bytes_quarantined": outcome.bytes_quarantined}
+    fields |= {name: to_plain(getattr(outcome, part)) for name, part in _AFTER}
+    return fields
 
 
 def combined_id(ids: Sequence[str]) -> str:

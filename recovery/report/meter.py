@@ -18,7 +18,7 @@ _SAMPLE_SECONDS: Final = 0.5
 class Meter:
     """Bytes over time. Counts; knows rate and time left; not safe between threads by itself.
 
-    While partitions are `unlisted`, `total` is what is known so far, and no share and no time left is told of it.
+    While partitions are `unlisted`, `total` is what is known so far, and neither share nor time left is shown.
     """
 
     def __init__(self, clock: Clock) -> None:

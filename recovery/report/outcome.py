@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -30,11 +31,11 @@ _WORST_FIRST: Final = (
 
 
 class Outcome(NamedTuple):
-    """What came of one of the things that a command was to work on.
+    """What came of one log directory, partition directory or file.
 
-    `in_use`: somebody held the lock while we only read. `done` and `bytes_quarantined` count what was carried out, None
-    where nothing was meant to be. `after` is the plan of the second look. `findings` are those of a single file, which
-    has no plan. `error` is what ended it early. `handed` tells what a broker is spared.
+    `in_use`: another process held the lock while this one only read. `done` counts the actions that were carried out,
+    None where the command carries none out. `after` is the plan of the second look. `findings` are those of a single
+    file, which has no plan. `error` is what ended the work early. `handed`: what the hand-over did.
     """
 
     path: PurePath
@@ -65,7 +66,7 @@ def scanned_bytes(plan: LogDirPlan) -> int:
 
 
 def left_alone(plan: LogDirPlan) -> list[Verdict]:
-    """Return the findings that matter and that the plan does nothing about: held, stopped at, or past mending."""
+    """Return the findings that matter and that the plan does nothing about: held, stopped at, or past repair."""
     return [
         verdict
         for verdict in plan.all_verdicts()
@@ -82,8 +83,6 @@ def root_of(plan: LogDirPlan) -> PurePath:
 
 def command(*words: object) -> str:
     """Return a command line that a shell would read as these words."""
-    import shlex  # noqa: PLC0415 (most runs have nothing to advise)
-
     return " ".join(shlex.quote(printable(word)) for word in ("logmend", *words))
 
 

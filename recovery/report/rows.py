@@ -31,7 +31,6 @@ Style = Callable[[str, str], str]
 _WILL: Final = {
     "stop": "nothing here is touched",
     "cut": "cut, a copy kept",
-    "heal": "taken from a replica",
     "hold": "held for a replica or a person",
     "rebuild": "rebuilt from the log",
     "trim": "zeroes trimmed",
@@ -88,12 +87,12 @@ def _finding_row(verdict: Verdict, log_dir: PurePath) -> tuple[str, ...]:
     partition, name = partition_and_file(finding.path, log_dir)
     if finding.position is not None:
         name += f" at {finding.position}"
-    told = [finding.evidence, offsets_text(finding)]
+    details = [finding.evidence, offsets_text(finding)]
     if finding.size:
-        told.append(short_size(finding.size))
+        details.append(short_size(finding.size))
     if finding.next_good_offset is not None:
-        told.append(f"next good offset {finding.next_good_offset}")
-    said = printable(", ".join(part for part in told if part))
+        details.append(f"next good offset {finding.next_good_offset}")
+    said = printable(", ".join(part for part in details if part))
     will = _WILL.get(verdict.decision, verdict.decision)
     kind = finding.kind
     return kind.severity.value, partition, name, kind.value, said + (f" -> {will}" if will else "")

@@ -35,9 +35,9 @@ _SEVERITY_WORDS: Final = {
 
 
 def _severities(plan: LogDirPlan) -> str:
-    found = Counter(finding.kind.severity for finding in plan.findings)
-    told = [count(found[severity], *words) for severity, words in reversed(_SEVERITY_WORDS.items()) if found[severity]]
-    return ", ".join(told) or "nothing found"
+    counts = Counter(finding.kind.severity for finding in plan.findings)
+    parts = [count(counts[kind], *words) for kind, words in reversed(_SEVERITY_WORDS.items()) if counts[kind]]
+    return ", ".join(parts) or "nothing found"
 
 
 def summary_line(plan: LogDirPlan, style: Style = plain) -> str:
@@ -73,8 +73,8 @@ def verify_text(outcome: Outcome, style: Style = plain) -> str:
 def _file_lines(path: PurePath, findings: Sequence[Finding], status: ExitStatus, style: Style) -> list[str]:
     verdict = style("clean", "good") if status is ExitStatus.CLEAN else style("not clean", "damage")
     verdicts = [Verdict(finding, "", "nothing") for finding in findings]
-    told = count(len(findings), "finding") if findings else "nothing found"
-    return [f"{printable(path)}: {verdict}: {told}", *findings_text(verdicts, path.parent.parent, style)]
+    number = count(len(findings), "finding") if findings else "nothing found"
+    return [f"{printable(path)}: {verdict}: {number}", *findings_text(verdicts, path.parent.parent, style)]
 
 
 def _partition_lines(partition: RecoveryPlan, style: Style) -> list[str]:
@@ -101,14 +101,14 @@ def _group(title: str, actions: Sequence[Action], style: Style) -> list[str]:
 
 
 def totals_text(plan: LogDirPlan) -> str:
-    """Return the sums of a plan: what is cut, written anew, set aside, held."""
+    """Return the sums of a plan: what is cut, rewritten, set aside, held."""
     actions = [*plan.before, *plan.after, *(action for each in plan.partitions for action in each.actions)]
     cuts = [cut for partition in plan.partitions for cut in partition.cuts]
     kinds = Counter(type(action) for action in actions)
     held = sum(partition.held for partition in plan.partitions)
     told = (
         (len(cuts), f"{count(len(cuts), 'cut')} of {full_size(sum(cut.size for cut in cuts))}"),
-        (kinds[ReplaceFile], f"{count(kinds[ReplaceFile], 'file')} written anew"),
+        (kinds[ReplaceFile], f"{count(kinds[ReplaceFile], 'file')} rewritten"),
         (kinds[SetAside], f"{count(kinds[SetAside], 'file')} set aside"),
         (kinds[Rename], f"{count(kinds[Rename], 'file')} renamed"),
         (held, f"{count(held, 'partition')} held"),
@@ -144,9 +144,9 @@ def recover_text(outcome: Outcome, style: Style = plain) -> str:
     lines = [f"{printable(plan.log_dir)}: {verdict}: {_done_text(outcome, plan)}"]
     lines += _healing_lines(outcome, style)
     if outcome.done is not None:
-        for each in plan.partitions:
-            title = ["  " + style(printable(each.directory.name), "title")] if each.cuts else []
-            lines += [*title, *("  " + line for line in rows_text(cut_row(cut) for cut in each.cuts))]
+        for partition in plan.partitions:
+            title = ["  " + style(printable(partition.directory.name), "title")] if partition.cuts else []
+            lines += [*title, *("  " + line for line in rows_text(cut_row(cut) for cut in partition.cuts))]
     shown = outcome.after or plan
     lines += findings_text(left_alone(shown), root_of(shown), style)
     if outcome.handed is not None:

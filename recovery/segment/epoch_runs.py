@@ -16,7 +16,7 @@ from storage.kernel.rows import BatchRows
 from storage.reading.log_reader import LogReader
 
 _MOST_CHANGES: Final = 100_000
-"""Changes of epoch that are looked at; a broker writes one for each election, hostile bytes one a batch."""
+"""Changes of epoch that count; a broker writes one for each election, hostile bytes one a batch."""
 
 
 class _Chain(NamedTuple):

@@ -196,12 +196,12 @@ def check_against_batches(indexes: IndexFiles, base_offset: int) -> IndexChecks:
 def finish_against_batches(
     checks: IndexChecks, files: SegmentFiles, valid_size: int, fold: SegmentFold, *, active: bool
 ) -> list[Finding]:
-    """Return what the checks found once every row of the segment has been fed to them."""
-    found = []
+    """Return what the checks have found once every row of the segment has been fed to them."""
+    findings = []
     if files.index_stat is None:
-        found.append(Finding(OFFSET_KINDS.missing, files.index, "the file is not there"))
+        findings.append(Finding(OFFSET_KINDS.missing, files.index, "the file is not there"))
     if files.time_index_stat is None:
-        found.append(Finding(TIME_KINDS.missing, files.time_index, "the file is not there"))
+        findings.append(Finding(TIME_KINDS.missing, files.time_index, "the file is not there"))
     for check in checks:
         is_offset = isinstance(check, OffsetIndexCheck)
         kinds, path = (OFFSET_KINDS, files.index) if is_offset else (TIME_KINDS, files.time_index)
@@ -209,17 +209,17 @@ def finish_against_batches(
         if fault is not None:
             is_preallocated = active and fault.kind is IndexFaultKind.PADDED
             kind = kinds.preallocated if is_preallocated else getattr(kinds, fault.kind.value)
-            found.append(Finding(kind, path, fault.reason, position=fault.position))
+            findings.append(Finding(kind, path, fault.reason, position=fault.position))
         elif isinstance(check, TimeIndexCheck) and not (active or check.has_closing_entry()):
-            found.append(Finding(kinds.short, path, f"the largest timestamp, {fold.max_timestamp}, is not in it"))
-    return found
+            findings.append(Finding(kinds.short, path, f"the largest timestamp, {fold.max_timestamp}, is not in it"))
+    return findings
 
 
 # ---- against what Kafka's recovery writes
 
 
 class Comparison(NamedTuple):
-    """Findings on both indexes, the content of those to be written anew, and the length of those only to be trimmed."""
+    """Findings on both indexes, the content of those to be rewritten, and the length of those only to be trimmed."""
 
     findings: list[Finding]
     contents: dict[PurePath, bytes]

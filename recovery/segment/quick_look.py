@@ -92,9 +92,9 @@ class _Look:
         """Return what could be read; the others have their fault among the findings."""
         if not wanted:
             return []
-        found = read_parts(self._fs, wanted[0][0].files.directory, [part for _, part in wanted])
+        parts = read_parts(self._fs, wanted[0][0].files.directory, [part for _, part in wanted])
         read = []
-        for (report, part), data in zip(wanted, found, strict=True):
+        for (report, part), data in zip(wanted, parts, strict=True):
             if isinstance(data, EnvironmentFault):
                 report.findings.append(_refused(data))
             else:

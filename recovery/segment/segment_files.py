@@ -1,4 +1,4 @@
-"""The files of one segment, by their names; a path is made where somebody wants it."""
+"""The files of one segment, by their names; a path is made on demand."""
 
 from __future__ import annotations
 

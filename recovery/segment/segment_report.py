@@ -70,7 +70,7 @@ class SegmentReport:
         """The batches of producers, as `storage.kernel.fold.ProducerEvents` extracts them, eight numbers each; None if
         that were too many to be kept: then the headers have to be walked again."""
         self.wanted: dict[PurePath, Wanted] = {}
-        """Index files that are to be written anew."""
+        """Index files that are to be rewritten."""
         self.contents: dict[PurePath, bytes] = {}
         """Content of those of them for which there was room."""
         self.trims: dict[PurePath, int] = {}

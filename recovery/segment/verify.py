@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from recovery.plan.digest import sha256_of
 from recovery.plan.findings import Damage, Finding, Subject
@@ -19,6 +19,7 @@ from recovery.segment.index_checks import (
     compare_with_canonical,
     finish_against_batches,
 )
+from recovery.segment.records import RecordsCheck
 from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import (
     Depth,
@@ -35,9 +36,6 @@ from storage.disk.fs import ReadFile, ReadFs
 from storage.kernel.fold import ProducerEvents, SegmentFold
 from storage.kernel.rows import BatchRows, Stop
 from storage.reading.log_reader import LogReader, LogScan, find_sound_batch, is_zero
-
-if TYPE_CHECKING:
-    from recovery.segment.records import RecordsCheck
 
 _FUTURE_MS: Final = 24 * 3600 * 1000
 _KNOWN_CODECS: Final = 0b11111
@@ -114,8 +112,6 @@ class _Scan(NamedTuple):
     def _records_check(self, file: ReadFile) -> RecordsCheck | None:
         if self.options.depth is not Depth.RECORDS:
             return None
-        from recovery.segment.records import RecordsCheck  # noqa: PLC0415 (brings the codecs)
-
         return RecordsCheck(file, self.files.log)
 
     def _pass(
@@ -244,10 +240,10 @@ def damage_finding(files: SegmentFiles, damage: LogDamage) -> Finding:
 
 
 def _notes(files: SegmentFiles, fold: SegmentFold, options: ScanOptions) -> list[Finding]:
-    found = []
+    notes = []
     if fold.first_gap is not None:
         position, expected, base = fold.first_gap
-        found.append(
+        notes.append(
             Finding(
                 Damage.OFFSET_GAP,
                 files.log,
@@ -261,14 +257,14 @@ def _notes(files: SegmentFiles, fold: SegmentFold, options: ScanOptions) -> list
     if fold.epoch_fall is not None:
         position, epoch, newest = fold.epoch_fall
         evidence = f"leader epoch {epoch} behind epoch {newest}"
-        found.append(Finding(Damage.EPOCH_FALL, files.log, evidence, position=position))
+        notes.append(Finding(Damage.EPOCH_FALL, files.log, evidence, position=position))
     if options.now_ms is not None and fold.max_timestamp > options.now_ms + _FUTURE_MS:
         evidence = f"largest timestamp {fold.max_timestamp} is in the future: retention by time keeps this segment"
-        found.append(Finding(Damage.FUTURE_TIMESTAMP, files.log, evidence))
+        notes.append(Finding(Damage.FUTURE_TIMESTAMP, files.log, evidence))
     if fold.codecs & ~_KNOWN_CODECS:
         evidence = "a batch with a sound checksum names a codec that this release does not know"
-        found.append(Finding(Damage.UNSUPPORTED, files.log, evidence))
-    return found
+        notes.append(Finding(Damage.UNSUPPORTED, files.log, evidence))
+    return notes
 
 
 def _find_overflow(report: SegmentReport, fold: SegmentFold) -> None:

@@ -9,6 +9,7 @@ GZIPInputStream; snappy-java 1.1.10, SnappyInputStream; RFC 1952; RFC 8878.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import struct
@@ -16,6 +17,7 @@ import sys
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from enum import IntEnum
+from functools import partial
 from types import ModuleType
 from typing import Final
 
@@ -140,6 +142,16 @@ def _decompressor(
             return _unzstd
         case _:
             raise UnsupportedFormat(f"codec {codec}")
+
+
+def load_codecs() -> None:
+    """Import the packages of the codecs that are installed.
+
+    Loaded before an effect: a process that has no file descriptor left would call a codec not installed.
+    """
+    for load in (_zstd, partial(importlib.import_module, "cramjam")):
+        with contextlib.suppress(ImportError):
+            load()
 
 
 def _not_installed(codec: int, absent: ImportError) -> UnsupportedFormat:

@@ -15,20 +15,11 @@ from support.command import RECOVERY_POINTS, environment, logmend, make_log_dir,
 from support.recovering import tree
 
 TORN = sound_log() + batch_v2(6, 2)[:50]
-NEVER = (
-    "structlog", "msgspec", "rich", "typer", "javaproperties", "crc32c", "cramjam", "shutil", "bz2", "lzma", "shlex",
-    "logging", "concurrent.futures", "tempfile", "subprocess", "tomllib", "dataclasses", "inspect",
+FOREIGN = (
+    "aiohttp", "kio", "pandas", "pyarrow", "pyspark", "scramp", "sqlite3", "structlog", "watchdog", "server",
+    "daemon.ledger",
 )  # fmt: skip
-"""What a start has no time for."""
-LATER = (
-    "hashlib",
-    "json",
-    "recovery.partition.partition_plan",
-    "recovery.apply.execute",
-    "recovery.evidence.manifest",
-    "recovery.apply.hand_over",
-)
-"""What is not needed before logs are read; with several threads it is imported while they are."""
+"""What only other commands need: it is heavy, or an extra that may be missing."""
 
 
 def flushed_rot(directory: Path) -> Path:
@@ -50,26 +41,18 @@ def patched(directory: Path, code: str) -> dict[str, str]:
     return {**env, "PYTHONPATH": f"{directory}:{env['PYTHONPATH']}"}
 
 
-def imported(directory: Path, when: str, names: Sequence[str], *words: str) -> list[str]:
-    """Return which of these modules are imported at the end of a command in one thread, or when it opens a `.log`."""
+def imported(directory: Path, names: Sequence[str], *words: str) -> list[str]:
+    """Return which of these modules are imported at the end of a command."""
     code = (
         "import os, sys\n"
-        "leave, told = os._exit, []\n"
-        "def tell(when):\n"
-        "    told.append(when)\n"
-        f"    if told.count({when!r}) == 1 and when == {when!r}:\n"
-        f"        sys.stderr.write(' '.join(name for name in {names!r} if name in sys.modules))\n"
+        "leave = os._exit\n"
         "def ended(status):\n"
-        "    tell('at the end')\n"
+        f"    sys.stderr.write(' '.join(name for name in {names!r} if name in sys.modules))\n"
         "    sys.stderr.flush()\n"
         "    leave(status)\n"
-        "def seen(event, about):\n"
-        "    if event == 'open' and str(about[0]).endswith('.log'):\n"
-        "        tell('at the first log')\n"
         "os._exit = ended\n"
-        "sys.addaudithook(seen)\n"
     )
-    done = logmend(*(words or ("recover",)), "-j", "1", directory / "data", env=patched(directory, code))
+    done = logmend(*words, directory / "data", env=patched(directory, code))
     assert done.returncode in (0, 1)
     return done.stderr.split()
 
@@ -405,30 +388,17 @@ def test_copies_go_where_quarantine_says_and_can_be_put_back(tmp_path: Path) -> 
     assert (restored.returncode, log.read_bytes()) == (0, TORN), restored.stderr
 
 
-def test_nothing_is_imported_that_an_empty_directory_does_not_need(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    assert imported(tmp_path, "at the end", [*NEVER, "storage"]) == ["storage"]
-
-
-def test_what_comes_after_reading_is_not_imported_before_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["verify", "plan", "recover"])
+def test_a_look_or_a_repair_imports_nothing_that_only_other_commands_need(tmp_path: Path, command: str) -> None:
     make_log_dir(tmp_path / "data", TORN)
-    assert imported(tmp_path, "at the first log", [*NEVER, *LATER, "recovery.logdir.survey"]) == [
+    assert imported(tmp_path, [*FOREIGN, "recovery.logdir.survey"], command) == ["recovery.logdir.survey"]
+
+
+def test_verify_imports_nothing_that_changes_a_disk(tmp_path: Path) -> None:
+    make_log_dir(tmp_path / "data", TORN)
+    assert imported(tmp_path, ["recovery.apply.execute", "recovery.logdir.survey"], "verify") == [
         "recovery.logdir.survey"
     ]
-
-
-@pytest.mark.parametrize("words", [("verify",), ("plan",)])
-def test_who_only_looks_imports_nothing_that_changes_anything(tmp_path: Path, words: tuple[str, ...]) -> None:
-    make_log_dir(tmp_path / "data", TORN)
-    wanted = [
-        "shutil",
-        "logging",
-        "recovery.apply.execute",
-        "recovery.evidence.manifest",
-        "recovery.apply.hand_over",
-        "recovery.partition.partition_plan",
-    ]
-    assert imported(tmp_path, "at the end", wanted, *words) == ["recovery.partition.partition_plan"]
 
 
 def test_version_is_told_for_people_and_programs() -> None:

@@ -130,7 +130,7 @@ def test_a_plan_says_what_is_cut_rebuilt_and_set_aside() -> None:
     plan = log_dir(one._replace(actions=(*one.actions, aside, renamed)))
     lines = plan_text(Outcome(DATA, plan.status, plan)).splitlines()
     assert lines[0] == (
-        f"/data: plan {plan.plan_id}: 1 cut of 50 B, 1 file written anew, 1 file set aside, 1 file renamed"
+        f"/data: plan {plan.plan_id}: 1 cut of 50 B, 1 file rewritten, 1 file set aside, 1 file renamed"
     )
     assert [" ".join(line.split()) for line in lines[1:]] == [
         "orders-0 offsets 0 to 6",
