@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path, PurePath
-from typing import Final
 
 from cli.settings.targets import absolute
 from recovery.apply.execute import Applying, Orders, execute
@@ -17,9 +15,8 @@ from recovery.heal.healing import HealNote, plan_healing, recovery_points
 from recovery.heal.replica import DirectorySource, ReplicaSource
 from recovery.plan.plan import LogDirPlan
 from storage.base.errors import ConfigInvalid, EnvironmentFault, printable
+from storage.base.quantities import Address, parse_address
 from storage.disk.fs import Fs, OsFs, ReadFs, ReadOnlyFs
-
-_ADDRESS: Final = r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})"
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +40,7 @@ def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> t
     found: list[ReplicaSource] = []
     for name in _with_planned(arguments.heal_from, log_dirs):
         place = absolute(name)
-        if (address := re.fullmatch(_ADDRESS, name)) is not None and not place_exists(fs, place):
+        if not place_exists(fs, place) and (address := _address(name)) is not None:
             found.append(_broker(address, arguments.heal_config))
             continue
         try:
@@ -86,14 +83,21 @@ def place_exists(fs: ReadFs, place: PurePath) -> bool:
     return True
 
 
-def _broker(address: re.Match[str], config: str | None) -> ReplicaSource:
+def _address(name: str) -> Address | None:
+    try:
+        return parse_address(name)
+    except ValueError:
+        return None
+
+
+def _broker(address: Address, config: str | None) -> ReplicaSource:
     if find_spec("kio") is None or find_spec("scramp") is None:
         raise ConfigInvalid("--heal-from HOST:PORT needs more packages: pip install 'logmend[heal]'")
     from cli.heal.broker_source import BrokerSource  # noqa: PLC0415 (an extra, and half a second of kio)
     from cli.heal.kafka_client import read_client_properties  # noqa: PLC0415 (as above)
 
     properties = read_client_properties(config) if config else {}
-    return BrokerSource(address[1].strip("[]"), int(address[2]), properties)
+    return BrokerSource(address.host, address.port, properties)
 
 
 def preview(fs: ReadFs, plan: LogDirPlan, sources: Sequence[ReplicaSource]) -> tuple[HealNote, ...]:
