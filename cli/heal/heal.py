@@ -54,7 +54,7 @@ def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> t
 
 
 def _with_planned(names: Sequence[str], log_dirs: Sequence[PurePath]) -> list[str]:
-    """Return the names, with the log directories that a plan of the audit names in the place of that plan's."""
+    """Return the names; a file with a plan of the audit is replaced by the log directories that the plan names."""
     found: list[str] = []
     for name in names:
         found += planned_sources(name, log_dirs) if Path(name).is_file() else [name]
@@ -110,7 +110,7 @@ def heal_round(
 ) -> tuple[bool, tuple[HealNote, ...]]:
     """Fill what can be filled of the holes that `plan` found; tell whether anything was, and what came of each hole.
 
-    There may be more to fill afterwards than was held in memory: plan anew and call it again. Raises as `execute` does.
+    There may be more to fill afterwards than was held in memory: plan and call it again. Raises as `execute` does.
     """
     healing = plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir))
     if healing.plan.is_empty:

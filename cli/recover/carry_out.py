@@ -76,7 +76,7 @@ def add_tails(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-tail", metavar="SIZE", help="copy log ends that a broker may truncate, up to SIZE in all: 512MiB, 4GiB"
     )
-    parser.add_argument("--keep-days", type=int, default=7, metavar="N", help="let go of such copies after N days (7)")
+    parser.add_argument("--keep-days", type=int, default=7, metavar="N", help="delete such copies after N days (7)")
 
 
 def tail_bytes(arguments: argparse.Namespace) -> int:
@@ -167,7 +167,7 @@ def _touches_logs(outcome: Outcome) -> bool:
 
 
 def supervisor() -> Show | None:
-    """Return what tells systemd how far we are, and that there is something to wait for; None if it did not ask."""
+    """Return what reports progress to systemd and extends its time-out; None if systemd did not ask."""
     if not os.environ.get("NOTIFY_SOCKET"):
         return None
     systemd = Systemd.of(os.environ)

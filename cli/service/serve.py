@@ -176,7 +176,7 @@ def read_secret(path: str) -> str:
 
 @contextlib.contextmanager
 def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first signal end the service in good order, and a second one at once."""
+    """The first signal ends the service cleanly, a second one at once."""
     asked: list[int] = []
 
     def ask(number: int, _frame: object) -> None:
@@ -200,7 +200,7 @@ def _serve(
     events: EventLog,
     tell: Callable[[], None],
 ) -> ExitStatus:
-    """Own the directories: recover, open, serve, run the schedules, and close in good order."""
+    """Own the directories: recover, open, serve, run the schedules, and close cleanly."""
     for path in paths:
         ensure_ours(OsFs(), path)
     stop = threading.Event()

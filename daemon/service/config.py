@@ -102,7 +102,7 @@ class ListenerConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """All of it. `state_dir` is empty where whoever starts the service is to choose."""
+    """All of it. `state_dir` is empty where the command chooses it."""
 
     log_dirs: tuple[DirConfig, ...] = ()
     state_dir: str = ""
@@ -138,8 +138,8 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
             "how soon after the broker's checkpoint newly flushed data has been read",
         ),
         Setting("rate", "max_bytes_per_second", size("64KiB", "1TiB"), "most bytes a second for newly flushed data"),
-        Setting("poll", "poll_seconds", span("1s", "1h"), "how often is looked for changes that nobody told of"),
-        Setting("broker", "broker_seconds", span("1s", "1h"), "how often is looked whether a broker is there"),
+        Setting("poll", "poll_seconds", span("1s", "1h"), "interval between searches for changes that inotify missed"),
+        Setting("broker", "broker_seconds", span("1s", "1h"), "interval between checks whether a broker runs"),
         Setting(
             "catch_up",
             "catch_up_bytes",
@@ -148,7 +148,7 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
         ),
     ),
     "scrub": (
-        Setting("enabled", "enabled", yes_or_no, "whether what was flushed long ago is read again and again"),
+        Setting("enabled", "enabled", yes_or_no, "whether old flushed data is read again and again"),
         Setting("cycle", "cycle_seconds", span("1min", "3650d"), "within which time every closed segment is read"),
         Setting("rate", "max_bytes_per_second", size("64KiB", "1TiB"), "most bytes a second, however late it is"),
         Setting("hours", "hours", hours, "parts of the day, local time, in which it may read; none: always"),
@@ -161,7 +161,7 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
         Setting("pressure_stop", "pressure_high", percent, "percent at which it waits until the disks have room"),
         Setting("sick_errors", "sick_errors", whole(1, 1_000_000), "so many bad files on one device"),
         Setting("sick_within", "sick_seconds", span("1s", "30d"), "in this time end the scrub of that device"),
-        Setting("census", "census_seconds", span("1s", "1d"), "how often each partition is asked whether it changed"),
+        Setting("census", "census_seconds", span("1s", "1d"), "interval between checks whether a partition changed"),
         Setting("confirm", "confirm_seconds", span("0s", "1h"), "how long a suspicion rests until it is read again"),
     ),
     "http": (
@@ -218,7 +218,7 @@ KEYS: Final = ("state_dir", "log_dir", *TABLES)
 
 
 def parse_service(document: Mapping[str, object], path: str) -> ServiceConfig:
-    """Return the service's part of a parsed file; keys of `KEYS` alone are looked at.
+    """Return the service's part of a parsed file; keys outside `KEYS` are ignored.
 
     Raises `ConfigInvalid`, naming the file, the key, its value and what is allowed.
     """
@@ -244,7 +244,7 @@ def parse_service(document: Mapping[str, object], path: str) -> ServiceConfig:
 
 
 def _ensure_listener(found: ServiceConfig, where: str) -> None:
-    """Refuse a listener that nobody but this machine should reach, and everybody could."""
+    """Refuse a listener that other machines can reach without TLS and users."""
     listener = found.listener
     if not listener.listen:
         return
