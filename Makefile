@@ -10,18 +10,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH
 
 DIR ?=
+T ?= tests/unit tests/crash
 CODE := storage checkpoint recovery wire engine daemon server audit cli
 BUILT_FROM := pyproject.toml $(wildcard storage/*/*.c storage/*/*.h)
-PYTEST := python -m pytest -n 2 --timeout 300
+PYTEST := python -m pytest -n 2 --dist worksteal --timeout 300
 
 N ?= 60
 STATES ?= 300
 SECONDS ?= 900
 
-.PHONY: help run test check bench crash faults fuzz power-cut soak wheel audit-zip clean
+.PHONY: help run tools test test-all test-quick check bench crash faults fuzz power-cut soak wheel audit-zip clean
 
 help: ## say what there is
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 17
 
 .venv/bin/python:
 	scripts/tools.sh venv
@@ -35,6 +36,10 @@ help: ## say what there is
 	python -m pip install --quiet --editable '.[test,check]'
 	touch .venv/installed $@
 
+tools: .venv/bin/python ## install what the tests need, where that is allowed; the tests below do it too
+	scripts/tools.sh test
+	@$(MAKE) --no-print-directory .venv/installed-tools
+
 run: .venv/installed ## recover the log directory DIR=..., or without one a damaged sample in ./sample
 ifeq ($(DIR),)
 	@scripts/show-sample.sh sample
@@ -42,10 +47,14 @@ else
 	logmend recover "$(DIR)"
 endif
 
-test: .venv/bin/python ## run the tests; real Kafka takes part where Java and Maven are there
-	scripts/tools.sh test
-	@$(MAKE) --no-print-directory .venv/installed-tools
-	$(PYTEST) --ignore tests/tidy
+test: tools ## run the tests that find most: ten minutes on two cores
+	$(PYTEST) --ignore tests/tidy -m "not deep"
+
+test-all: tools ## run the tests that `make test` leaves out: long sweeps, clusters, power cuts, machines that boot
+	$(PYTEST) --ignore tests/tidy -m deep
+
+test-quick: .venv/installed-tools ## run unit and crash tests without the slow ones, in a minute; T=PATHS: those of others
+	$(PYTEST) -m "not deep and not slow" $(T)
 
 check: .venv/installed-tools ## format, lint, types, layers, tidiness
 	ruff format --check .
@@ -61,16 +70,14 @@ bench: .venv/installed-tools ## say how fast it is here beside Kafka: tables, be
 crash: .venv/installed-tools ## only the tests that crash and kill at every effect; STATES=all: every state there is, for hours
 	LOGMEND_CRASH_STATES=$(STATES) python -m pytest -n 2 --timeout 21600 -rP tests/crash tests/faults/test_kills.py
 
-faults: .venv/installed-tools ## only the tests of real faults; LOGMEND_FAULTS=all: every one of them, for hours
-	scripts/tools.sh test
+faults: tools ## only the tests of real faults; LOGMEND_FAULTS=all: every one of them, for hours
 	$(PYTEST) tests/faults tests/power
 
 fuzz: .venv/installed-tools ## hostile bytes for each Python parser for N=60 seconds, led by coverage
 	python -m pip install --quiet --editable '.[fuzz]' || echo "without atheris: at random" >&2
 	python tests/fuzz/fuzz_parsers.py --seconds $(N)
 
-power-cut: .venv/installed-tools ## cut the power of ext4 and xfs under recover, restore (N=60 times each) and the engine (10 N; as root)
-	scripts/tools.sh test
+power-cut: tools ## cut the power of ext4 and xfs under recover, restore (N=60 times each) and the engine (10 N; as root)
 	python tests/power/powercut.py --count $(N)
 
 soak: .venv/installed-tools ## kill the owner of a log directory every few seconds for SECONDS=900, and judge

@@ -31,7 +31,9 @@ from audit.spark import job
 from audit.spark.progress import SilentProgress
 from audit.spark.session import prepare_environment, session_settings
 from audit.tables.options import AuditOptions, Source
-from recovery.segment.verify import ScanOptions, SegmentFiles, scan_segment
+from recovery.segment.segment_files import SegmentFiles
+from recovery.segment.segment_report import ScanOptions
+from recovery.segment.verify import scan_segment
 from storage.base.units import Offset
 from storage.disk.fs import OsFs, ReadOnlyFs
 from storage.reading.log_reader import LogReader

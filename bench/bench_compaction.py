@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from interop.kafka_lab import Oracle
+from logs import in_segments
 from support.cleaning import compact, write_log
 
 from storage.base.config import LogConfig
@@ -52,20 +53,14 @@ def batch(offset: int, keys: range, codec: int, rng: random.Random) -> bytes:
     return encode_batch_v2(header, compress(codec, b"".join(records)))
 
 
-def segments(keys: int, codec: int) -> Iterator[list[bytes]]:
+def keyed_batches(keys: int, codec: int) -> Iterator[bytes]:
     rng = random.Random(1)
-    offset, size, batches = 0, 0, []
+    offset = 0
     for step, count in ((1, keys), (2, keys // 2)):
         for first in range(0, count, RECORDS):
             part = range(first * step, min(first + RECORDS, count) * step, step)
-            made = batch(offset, part, codec, rng)
+            yield batch(offset, part, codec, rng)
             offset += len(part)
-            if size + len(made) > SEGMENT:
-                yield batches
-                size, batches = 0, []
-            batches.append(made)
-            size += len(made)
-    yield batches
 
 
 def kafka_seconds(oracle: Oracle, source: Path, place: Path, end: int, map_bytes: int) -> float:
@@ -92,7 +87,7 @@ def main() -> None:
         place = Path(made)
         source = place / "ours-0"
         source.mkdir()
-        write_log(OsFs(), source, segments(keys, codec))
+        write_log(OsFs(), source, in_segments(keyed_batches(keys, codec), SEGMENT))
         end = keys + keys // 2
         size = sum(path.stat().st_size for path in source.glob("*.log"))
         map_bytes = keys * 24 * 10 // 7

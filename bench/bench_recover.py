@@ -197,7 +197,7 @@ def load(oracle: Oracle, directory: Path, next_offset: int) -> Taken:
 
 
 def as_killed(oracle: Oracle, directory: Path, next_offset: int) -> None:
-    """Let Kafka make indexes, epochs and snapshots; take away the snapshot that only a stop in good order leaves."""
+    """Let Kafka make indexes, epochs and snapshots; take away the snapshot that only a clean stop leaves."""
     load(oracle, directory, next_offset)
     (directory / PARTITION / f"{next_offset:020d}.snapshot").unlink()
 

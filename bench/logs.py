@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +54,19 @@ def batches(size: int, total: int, *, codec: str = "none", producers: int = 16) 
         offset += count
         made += len(body) + 21
         number += 1
+
+
+def in_segments(batches: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+    """Yield the batches of one segment after another, each of at most `size` bytes."""
+    segment: list[bytes] = []
+    filled = 0
+    for batch in batches:
+        if filled + len(batch) > size:
+            yield segment
+            segment, filled = [], 0
+        segment.append(batch)
+        filled += len(batch)
+    yield segment
 
 
 def write_segment(path: Path, size: int, total: int, *, codec: str = "none", producers: int = 16) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from recovery.report.report import command
+from recovery.report.outcome import command
 from storage.base.errors import (
     DiskFull,
     EnvironmentFault,

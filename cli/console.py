@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from storage.base.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from recovery.report.report import Style
+    from recovery.report.rows import Style
 
 _COLOURS: Final = {
     "note": "2",

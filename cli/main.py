@@ -22,7 +22,7 @@ from cli.advice import MORE_DESCRIPTORS, next_step
 from cli.console import Console, standard_console
 from cli.signals import Terminated, handled, nothing
 from cli.version import facts, version_line
-from recovery.report.report import worst
+from recovery.report.outcome import worst
 from storage.base.errors import ConfigInvalid, ExitStatus, LogmendError, printable
 
 COMMANDS: Final = {

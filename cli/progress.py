@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from cli.console import Console
 from recovery.plan.plan import Action, to_plain
+from recovery.plan.words import short_size
 from recovery.report.meter import Clock, Meter, duration
-from recovery.report.report import short_size
 from storage.base.errors import printable
 
 _QUIET_SECONDS: Final = 0.5

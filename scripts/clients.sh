@@ -42,7 +42,7 @@ case $client in
     ;;
   java-*)
     [ -e complete ] || javac -nowarn -Xlint:none -cp "$libs/*" -d classes "$source" >&2
-    echo "$PWD/classes:$libs/*"
+    echo "$libs/*:$PWD/classes" # in this order the archive of Kafka's classes fits
     ;;
 esac
 touch complete

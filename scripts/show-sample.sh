@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Recovers a log directory that a real Kafka broker wrote, that was killed and then damaged; shows every step.
-# usage: show-sample.sh DIR       DIR is made anew from tests/golden/crashed-sample.tar.gz
+# Recovers a log directory that a real Kafka broker left: killed, then damaged. Shows every step.
+# usage: show-sample.sh DIR       replaces DIR by the content of tests/golden/crashed-sample.tar.gz
 set -euo pipefail
 sample=$1
 case $sample in "" | / | .) echo "give the sample a directory of its own" >&2 && exit 2 ;; esac
@@ -19,7 +19,7 @@ show() { # show STATUS ARGUMENT...: run logmend, which must end with STATUS
 rm -rf -- "$sample"
 mkdir -p -- "$sample"
 tar -xzf tests/golden/crashed-sample.tar.gz -C "$sample"
-# Flushed segments are read too: one of the damages is a rotten index of one, which a crash has nothing to do with.
+# --depth full: one of the damages is a rotten index of a flushed segment, which no crash causes.
 show 1 verify --depth full "$sample"
 show 1 plan --depth full "$sample"
 show 0 recover --depth full "$sample"

@@ -2,10 +2,10 @@
 # Makes sure of the programs that `make` needs beyond Debian's python3; installs what is missing where that is allowed
 # (root on Debian or Ubuntu), else says what to install.
 # usage: tools.sh venv                 python3 can make virtual environments; called by every target
-#        tools.sh test                 a C compiler with Python's headers, JDK 17 and Maven, strace and mkfs.xfs, Chromium,
-#                                      promtool, kcat, node and npm: without them the tests of the C kernel, of real Kafka,
-#                                      of real faults, of the page, of the alerts and of those clients are skipped; all but
-#                                      the first fail where CI is set
+#        tools.sh test                 all that a test needs: a C compiler with Python's headers, JDK 17 and Maven, strace,
+#                                      mount and mkfs, Chromium, promtool, kcat, node and npm, ssh-keygen, systemd-analyze,
+#                                      systemd-nspawn and debootstrap. Tests whose program is missing are skipped, but fail
+#                                      where CI is set
 set -euo pipefail
 python=${PYTHON:-python3}
 
@@ -46,7 +46,7 @@ case ${1:-} in
     has_jdk || packages+=(openjdk-17-jdk-headless)
     has_maven || packages+=(maven)
     has strace || packages+=(strace)
-    has setpriv && has losetup || packages+=(util-linux mount)
+    has setpriv && has losetup && has nsenter || packages+=(util-linux mount)
     has mkfs.ext4 || packages+=(e2fsprogs)
     has mkfs.xfs || packages+=(xfsprogs)
     has chromium || has chromium-browser || has google-chrome || packages+=(chromium)
@@ -54,6 +54,10 @@ case ${1:-} in
     has kcat || packages+=(kcat)
     has node || packages+=(nodejs)
     has npm || packages+=(npm)
+    has ssh-keygen || packages+=(openssh-client)
+    has systemd-analyze || packages+=(systemd)
+    has systemd-nspawn || packages+=(systemd-container)
+    has debootstrap || packages+=(debootstrap)
     if [ ${#packages[@]} -gt 0 ] && ! install "${packages[@]}"; then
       echo "going on without them" >&2
     fi

@@ -1,1 +1,1 @@
-"""Serves the log engine, or a directory that nobody has repaired, to Kafka clients."""
+"""Kafka's wire protocol over the log engine, or over an unrepaired directory that is only read."""

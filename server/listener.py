@@ -58,15 +58,15 @@ _READ_ONLY_GROUPS: Final = (
     ApiKey.OFFSET_FETCH,
     ApiKey.SYNC_GROUP,
 )
-"""What may be asked of groups where nothing may be written. Joining and committing are refused with a reason: where
-they are not offered at all, older clients try for ever."""
+"""Requests on groups that a read-only listener takes. Joins and commits are refused with a reason: where they are not
+offered at all, older clients try forever."""
 _LAGS_MS: Final = 5_000
 _MOST_LAGS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
-    """How to listen, and when what was appended counts."""
+    """Where to listen, and when an append counts."""
 
     server: ServerOptions = field(default_factory=ServerOptions)
     flush: FlushSettings = field(default_factory=FlushSettings)
@@ -74,14 +74,14 @@ class ListenerOptions:
     transactions: TransactionSettings = field(default_factory=TransactionSettings)
     topics: TopicOptions = field(default_factory=TopicOptions)
     auto_create: bool = False
-    """Whether asking for a topic makes it."""
+    """Whether a request for a topic's metadata creates it."""
     is_read_only: bool = False
-    tell: Callable[[str, str], None] = lambda _kind, _reason: None
-    """Told why a connection was ended, by kind and in words; in the loop's thread."""
+    report: Callable[[str, str], None] = lambda _kind, _reason: None
+    """Receives faults and refused clients, by kind and in words; in the loop's thread."""
 
 
 class KafkaListener:
-    """See the module."""
+    """Sockets, handlers and store of one listener; it is started once."""
 
     def __init__(self, options: ListenerOptions) -> None:
         self._options = options
@@ -99,11 +99,11 @@ class KafkaListener:
         options = replace(self._options.server, node_id=node_id, cluster_id=cluster_id)
         fs = InheritingFs(OsFs(), paths)
         self._server = WireServer(options, lambda info, timers: self._assemble(engine, fs, info, timers))
-        self._server.tally.report = self._options.tell
+        self._server.tally.report = self._options.report
         self._server.start()
 
     def status(self) -> ListenerStatus:
-        """Return what there is to show; from any thread."""
+        """Return the state of the listener; from any thread."""
         options, server, store = self._options, self._server, self._store
         flush = options.flush.policy.value
         if server is None or store is None:
@@ -130,7 +130,7 @@ class KafkaListener:
         return RequestStatus(name, count, self._latencies.seconds.get(key, 0.0), buckets)
 
     def stop(self) -> None:
-        """Take no more, finish what was begun within a bounded time, and let go."""
+        """Take no more connections, finish requests within a bounded time, and close everything."""
         server, self._server = self._server, None
         if server is not None:
             server.stop()
@@ -140,30 +140,30 @@ class KafkaListener:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port of the listener, 0 before it is started."""
         return 0 if self._server is None else self._server.port
 
     # ---- in the loop's thread
 
     def _assemble(self, engine: Engine, fs: Fs, info: ListenerInfo, timers: LoopTimers) -> Dispatcher:
-        options, report = self._options, self._options.tell
+        options, report = self._options, self._options.report
         kind = ReadOnlyStore if options.is_read_only else Store
         store = self._store = kind(engine, timers.loop, timers.now_ms, options.flush, report)
         store.start()
         parts = self.parts = Parts(store, info, timers)
         parts.groups = Groups(store, timers, options.groups)
-        parts.groups.report = report
+        parts.groups.partitions.report = report
         if options.is_read_only:
             parts.producer_ids = producer_ids.unstored(engine.run(producer_ids.highest_known))
         else:
             ids = parts.producer_ids = ProducerIds(lambda least: store.run(lambda m: _reserved(fs, m, least)))
-            parts.transactions = Transactions(store, parts.groups, ids, timers, options.transactions)
+            parts.transactions = Transactions(store, parts.groups.commits, ids, timers, options.transactions)
         found = _handlers(parts)
         if not options.is_read_only:
-            making = topics.Making(parts, options.topics)
-            found |= topics.handlers(parts, making)
+            changes = topics.TopicChanges(parts, options.topics)
+            found |= topics.handlers(parts, changes)
             if options.auto_create:
-                found = creating(found, store, making.auto_create)
+                found = creating(found, store, changes.auto_create)
         if options.server.make_login is not None:
             found |= sasl.handlers()
         self._latencies = Latencies()
@@ -173,16 +173,16 @@ class KafkaListener:
         dispatcher.ending.append(parts.groups.stop)
         if parts.transactions is not None:
             loaded = parts.transactions.start()
-            loaded.add_done_callback(lambda _: _tell_of_faults(loaded, parts.transactions, report))
+            loaded.add_done_callback(lambda _: _report_faults(loaded, parts.transactions, report))
             dispatcher.ended.append(parts.transactions.stop)
         return dispatcher
 
     def _look_at_lags(self, parts: Parts, number: int = 0, sums: Counter[tuple[str, str]] | None = None) -> None:
-        """Note now and then how far groups are behind, for whoever asks in another thread: those most that are most.
+        """Note at intervals how far groups are behind, the largest lags first, for `status` in another thread.
 
         One partition of `__consumer_offsets` after another: all at once could keep clients waiting.
         """
-        count = len(parts.groups.shards)
+        count = len(parts.groups.partitions.shards)
         sums = Counter() if sums is None or not number else sums
         for each in parts.groups.lags(number):
             sums[each.group_id, each.topic] += each.lag or 0
@@ -192,10 +192,10 @@ class KafkaListener:
         parts.timers.call_later(_LAGS_MS // max(count, 1), lambda: self._look_at_lags(parts, following, sums))
 
 
-def _tell_of_faults(
+def _report_faults(
     loaded: asyncio.Future[None], transactions: Transactions, report: Callable[[str, str], None]
 ) -> None:
-    for number, reason in () if loaded.cancelled() else transactions.faults.items():
+    for number, reason in () if loaded.cancelled() else transactions.shards.faults.items():
         report("coordinator", f"{STATE_TOPIC}-{number}: {reason}")
 
 
@@ -223,7 +223,7 @@ def _reserved(fs: Fs, manager: LogManager, least: int) -> range:
 
 
 def _identity(manager: LogManager) -> tuple[int, str, tuple[PurePath, ...]]:
-    """Return node and cluster by the first log directory that says so, and where the log directories are."""
+    """Return node and cluster by the first log directory that names them, and the paths of the log directories."""
     paths = tuple(log_dir.path for log_dir in manager.log_dirs)
     for log_dir in manager.log_dirs:
         if log_dir.offline is None:

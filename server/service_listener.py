@@ -1,6 +1,6 @@
-"""ServiceListener: the listener of a service, which goes on where the listener cannot.
+"""ServiceListener: the listener of a service, a `daemon.own.owned.Listener`.
 
-Where the address cannot be had, it says so and tries again. Source of the protocol: `daemon.own.owned.Listener`.
+If the address is taken, it reports an event and tries again; the service goes on.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from server.net.limits import Limits
 from server.net.net import ServerOptions
 from server.net.sasl import SaslLogin, parse_users
 from server.net.tls import server_context
+from server.reporter import reporter_to
 from server.store.flushing import FlushPolicy, FlushSettings
-from server.telling import teller
 from server.txn.settings import transactions_of_broker
 from storage.base.errors import LogmendError
 from storage.base.quantities import parse_address
@@ -30,7 +30,7 @@ _RETRY_SECONDS: Final = 5.0
 
 
 class ServiceListener:
-    """See the module. It may be started again once it was stopped."""
+    """A listener in a thread of its own. It may be started again once it was stopped."""
 
     def __init__(self, options: ListenerOptions, events: Events, retry_seconds: float = _RETRY_SECONDS) -> None:
         self._options, self._events, self._retry_seconds = options, events, retry_seconds
@@ -47,7 +47,7 @@ class ServiceListener:
         self._thread.start()
 
     def _begin(self, engine: Engine) -> None:
-        told = ""
+        reported = ""
         while not self._is_stopping.is_set():
             listener = self._listener = KafkaListener(self._options)
             try:
@@ -55,9 +55,9 @@ class ServiceListener:
             except LogmendError as error:
                 listener.stop()
                 self._reason = str(error)
-                if self._reason != told:
-                    told = self._reason
-                    self._events.tell("listen_failed", listen=listener.status().listen, reason=told)
+                if self._reason != reported:
+                    reported = self._reason
+                    self._events.tell("listen_failed", listen=listener.status().listen, reason=reported)
                 self._is_stopping.wait(self._retry_seconds)
             else:
                 self._reason = ""
@@ -65,12 +65,12 @@ class ServiceListener:
                 return
 
     def status(self) -> ListenerStatus:
-        """Return what there is to show, at once."""
-        found = self._listener.status()
-        return replace(found, reason=self._reason) if self._reason else found
+        """Return the state of the listener, at once."""
+        status = self._listener.status()
+        return replace(status, reason=self._reason) if self._reason else status
 
     def stop(self) -> None:
-        """Take no more, finish what was begun within a bounded time, and let go."""
+        """Take no more connections, finish requests within a bounded time, and close everything."""
         self._is_stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -85,7 +85,7 @@ class ServiceListener:
 def listener_of(
     config: ListenerConfig, events: Events, read_secret: Callable[[str], str], properties: Mapping[str, str]
 ) -> ServiceListener:
-    """Return the listener that a configuration asks for. Raises `ConfigInvalid` for files that are no use."""
+    """Return the listener that a configuration asks for. Raises `ConfigInvalid` for files that cannot be used."""
     host, port = parse_address(config.listen)
     limits = replace(
         Limits(), connections=config.connections, frame=config.request_bytes, idle_ms=round(config.idle_seconds * 1000)
@@ -106,6 +106,6 @@ def listener_of(
         transactions=transactions_of_broker(properties),
         topics=TopicOptions(config.partitions),
         auto_create=config.auto_create,
-        tell=teller(events),
+        report=reporter_to(events),
     )
     return ServiceListener(options, events)

@@ -1,8 +1,8 @@
-"""Makes kio's typed messages out of plain values: numbers, texts, bytes, lists and mappings.
+"""Typed messages of kio, built from plain values: numbers, texts, bytes, lists and mappings.
 
 Error codes are numbers, times and durations milliseconds, ids 16 bytes; a time below 0 and an id of zeros are none. A
-name that this version of the message lacks is dropped, one that is not given takes the default of the schema: so that
-whoever answers need not know the version. A name that no version has is dropped as well.
+name that this version of the message lacks is dropped, one that is missing takes the default of the schema: so a
+handler need not know the version. A name that no version has is dropped as well.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _field(field: dataclasses.Field[Any]) -> tuple[_Convert, object]:
         made = builder(typing.cast("type", kind))
         return _nullable(made), None if is_nullable else made({})
     convert, empty = _leaf(field.metadata["kafka_type"])
-    if convert is _time and not is_nullable:  # it has no other way to say that there is none
+    if convert is _time and not is_nullable:  # this type has no null
         return _any_time, _any_time(-1)
     return _nullable(convert), None if is_nullable else empty
 

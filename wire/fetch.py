@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from wire.reading import Reader
-from wire.segments import Segment, let_go
+from wire.segments import Segment, close_files
 from wire.writer import Writer
 
 _FLEXIBLE_FROM: Final = 12
@@ -122,15 +122,15 @@ def _skip_forgotten(reader: Reader, version: int) -> None:
 def write_fetch(version: int, correlation_id: int, values: Values) -> list[Segment]:
     """Return the response. `values` are as for `wire.messages.encode`, but `records` is a list of segments.
 
-    Of tagged fields `diverging_epoch` and `current_leader` are known. The files of the segments are let go of if there
-    is no response because of an error.
+    Of tagged fields `diverging_epoch` and `current_leader` are known. The files of the segments are closed if an
+    error leaves no response.
     """
     try:
         return _written(version, correlation_id, values)
     except BaseException:
         for topic in values.get("responses", ()):
             for partition in topic["partitions"]:
-                let_go(list(partition.get("records") or ()))
+                close_files(list(partition.get("records") or ()))
         raise
 
 

@@ -1,9 +1,9 @@
 """FrameReader: the receiving half of a connection, bytes in and whole frames out; it does no input or output itself.
 
 A frame is four bytes of size and as many bytes. The size is judged before a byte of the frame is kept: above the limit
-the connection ends. Small frames come through whatever buffer the caller reads into; a large one is received in place.
-Either is counted against a budget which all connections share, from when its memory is taken until it is processed.
-While the budget has no room the caller stops reading, until `may_read` says otherwise.
+the connection ends. Small frames come through the caller's buffer; a large one is received in place. Either is counted
+against a budget which all connections share, from when its memory is taken until it is processed. While the budget has
+no room the caller stops reading, until `may_read`.
 Source: Apache Kafka 4.3.0, NetworkReceive.
 """
 
@@ -20,7 +20,7 @@ _SIZE_BYTES: Final = 4
 
 
 class FrameInvalid(LogmendError):
-    """A size that no request has, or one above the limit: what follows cannot be told apart any more."""
+    """A size that no request has, or one above the limit: later frames cannot be found any more."""
 
     status = ExitStatus.USAGE
 
@@ -29,7 +29,7 @@ class Budget:
     """Bytes that the unprocessed frames of all connections may take together; for one thread.
 
     One frame is let in however large it is when nothing else is there: limits of single frames are for the reader.
-    `on_room` is called when there is room again after somebody was refused.
+    `on_room` is called when there is room again after a frame was refused.
     """
 
     def __init__(self, limit: int, on_room: Callable[[], None] = lambda: None) -> None:
@@ -37,7 +37,7 @@ class Budget:
         self._has_refused = False
 
     def take(self, size: int) -> bool:
-        """Count `size` bytes if there is room; tell whether there was."""
+        """Count `size` bytes if there is room; return whether there was."""
         if self.used and self.used + size > self.limit:
             self._has_refused = True
             return False
@@ -45,11 +45,11 @@ class Budget:
         return True
 
     def add(self, size: int) -> None:
-        """Count `size` bytes that are there already."""
+        """Count `size` bytes that are in memory already."""
         self.used += size
 
     def has_room(self) -> bool:
-        """Tell whether anything more may be received at all."""
+        """Return whether any more bytes may be received."""
         if self.used < self.limit:
             return True
         self._has_refused = True
@@ -75,14 +75,14 @@ class Frame:
         self._counted = len(data)
 
     def release(self) -> None:
-        """Give the memory back to the budget; whoever still has a view of the data may go on using it."""
+        """Give the memory back to the budget; existing views of the data stay valid."""
         budget, self._budget = self._budget, None
         if budget is not None:
             budget.give_back(self._counted)
 
 
 class FrameReader:
-    """See the module. `limit`: bytes of the largest frame; it may be changed between frames."""
+    """The frames of one connection. `limit`: bytes of the largest one; it may be changed between frames."""
 
     def __init__(self, limit: int, budget: Budget) -> None:
         self.limit, self._budget = limit, budget
@@ -91,7 +91,7 @@ class FrameReader:
         self._large: memoryview | None = None
         self._have = 0
         self._wanted = 0
-        """Bytes of a large frame for which there is no room yet."""
+        """Bytes of a large frame for which the budget has no room yet."""
 
     @property
     def is_waiting(self) -> bool:
@@ -132,7 +132,7 @@ class FrameReader:
             try:
                 size = self._judged(data, position)
             except FrameInvalid:
-                for frame in frames:  # nobody will hear of them
+                for frame in frames:  # no one processes them
                     frame.release()
                 raise
             if size >= LARGE and end - position - _SIZE_BYTES < size:
@@ -148,7 +148,7 @@ class FrameReader:
         return frames
 
     def may_read(self) -> bool:
-        """Tell whether there is room for more; a frame that waits for room gets it if there is."""
+        """Return whether there is room for more; a frame that waits for room gets it if there is."""
         if not self._wanted:
             return self._large is not None or self._budget.has_room()
         size = self._wanted

@@ -55,7 +55,7 @@ def read_header(frame: memoryview) -> Header:
     if len(frame) < _HEADER.size:
         raise MessageInvalid(f"a request of {len(frame)} bytes")
     key, version, correlation_id = _HEADER.unpack_from(frame)
-    if len(frame) == _HEADER.size:  # header version 0, which nobody sends any more
+    if len(frame) == _HEADER.size:  # header version 0, which no client sends any more
         return Header(key, version, correlation_id, None, _HEADER.size)
     reader = Reader(frame, _HEADER.size)
     client_id = reader.legacy_text()

@@ -98,7 +98,7 @@ def _write_partition(out: Writer, version: int, values: Mapping[str, Any]) -> No
 
 
 def is_plain(values: Mapping[str, Any]) -> bool:
-    """Tell whether a response is one that `write_produce` can write: no partition has what is rare."""
+    """Return whether `write_produce` can write a response: no partition has one of the rare fields."""
     return _RARE.isdisjoint(values) and all(
         _PLAIN.issuperset(each) for topic in values["responses"] for each in topic["partition_responses"]
     )

@@ -16,7 +16,7 @@ _NUMBERS: Final = {size: struct.Struct(">" + letter) for size, letter in ((1, "b
 
 
 MOST_ELEMENTS: Final = 1 << 16
-"""Of all arrays of a message together: to read them takes time in which nobody else is served."""
+"""Of all arrays of a message together: reading them takes time in which no other client is served."""
 
 
 class MessageInvalid(LogmendError):
@@ -108,7 +108,7 @@ class Reader:
         return max(self.size_of_array(), 0)
 
     def tags(self) -> Iterator[tuple[int, int]]:
-        """Yield tag and size of each tagged field, of a flexible version; whoever asks takes so many bytes."""
+        """Yield tag and size of each tagged field, of a flexible version; the caller takes so many bytes."""
         for _ in range(self.varint()):
             tag, size = self.varint(), self.varint()
             if size > self.left:

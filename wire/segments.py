@@ -1,4 +1,4 @@
-"""Segments: what a response is made of, bytes in memory and ranges of files that need not pass through it."""
+"""Segments: the parts of a response, bytes in memory and ranges of files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 
 class RangeFile(Protocol):
-    """An open file of which a part is sent; whoever made the range keeps it open until `close` was called."""
+    """An open file of which a part is sent; the maker of the range keeps it open until `close` was called."""
 
     def fileno(self) -> int:
         """Return its descriptor, for the kernel to read from at any position."""
@@ -15,7 +15,7 @@ class RangeFile(Protocol):
         """Fill `target` from `position` on; return the count of bytes, less only where the file ends."""
 
     def close(self) -> None:
-        """Let go of it; once for each range."""
+        """Release the file; once for each range."""
 
 
 class FileRange(NamedTuple):
@@ -34,7 +34,7 @@ def size_of(segment: Segment) -> int:
     return segment.size if isinstance(segment, FileRange) else len(segment)
 
 
-def let_go(segments: list[Segment]) -> None:
+def close_files(segments: list[Segment]) -> None:
     """Close the files of segments that are sent, or never will be."""
     for segment in segments:
         if isinstance(segment, FileRange):

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from audit.report.facts import VERDICTS, Past
 from audit.report.html import Markup, escaped
-from recovery.report.report import grouped
+from recovery.plan.words import grouped
 
 WIDTH: Final = 1000
 CELLS: Final = 8000

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from audit.report.charts import Part, fleet_map, share_bar, trends
 from audit.report.facts import LAST_AGE, QUICK_AGE, SEVERITIES, VERDICTS, Fleet, Listed, Row, Tables, gather
 from audit.report.html import Markup, joined, tag
-from recovery.report.report import count, grouped, short_size
+from recovery.plan.words import count, grouped, short_size
 
 LARGEST: Final = 10_000_000
 """Bytes of a page, at most."""

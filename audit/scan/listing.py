@@ -25,7 +25,7 @@ from checkpoint.offsets import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSE
 from checkpoint.uuids import encode_uuid
 from recovery.partition.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
 from recovery.plan.findings import Damage, Finding, Severity
-from recovery.segment.verify import SegmentFiles
+from recovery.segment.segment_files import SegmentFiles
 from storage.base.errors import CorruptData, EnvironmentFault, FileVanished, printable
 from storage.base.names import METADATA_TOPIC, REMOTE_INDEX_CACHE, DirectoryName, DirectoryState, parse_directory_name
 from storage.base.units import Offset, TopicPartition

@@ -19,7 +19,10 @@ from audit.tables.reading import open_place
 from audit.tables.schema import BLOCK_OFFSETS, Binary, BlockRow, FindingRow, Int, Ints, Long, SegmentRow, Text
 from audit.tables.wire import PackedBlocks, digest_of
 from recovery.plan.findings import Damage, Finding, Severity, Subject
-from recovery.segment.verify import Depth, Room, ScanOptions, SegmentFiles, SegmentReport, check_segment, scan_segment
+from recovery.segment.quick_look import check_segment
+from recovery.segment.segment_files import SegmentFiles
+from recovery.segment.segment_report import Depth, Room, ScanOptions, SegmentReport
+from recovery.segment.verify import scan_segment
 from storage.base.errors import EnvironmentFault, FileVanished
 from storage.base.units import TopicPartition
 from storage.disk.fs import FileStat, ReadFs

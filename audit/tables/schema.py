@@ -1,7 +1,7 @@
 """The five tables of an audit: one row class a table, and the Arrow and Spark schemas that follow from it.
 
-A column is stated once, as a field of its class: Python type, table type and meaning. `docs/audit-schema.md` lists the
-same with units, and a test holds both together. Rows travel as tuples in the order of the fields.
+A column is stated once, as a field of its class: Python type, table type and meaning. A test compares them with
+`docs/reference/audit-schema.md`, which adds the units. Rows travel as tuples in the order of the fields.
 """
 
 from __future__ import annotations

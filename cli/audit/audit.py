@@ -20,7 +20,7 @@ from cli.console import Console
 from cli.progress import choose_mode
 from cli.settings.arguments import add_output
 from cli.version import version
-from recovery.report.report import count, short_size
+from recovery.plan.words import count, short_size
 from storage.base.errors import ConfigInvalid, ExitStatus, printable
 from storage.base.quantities import SIZES, parse_size
 

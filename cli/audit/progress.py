@@ -10,8 +10,8 @@ from typing import Final, Self
 
 from cli.console import Console
 from cli.progress import Mode
+from recovery.plan.words import count
 from recovery.report.meter import Meter
-from recovery.report.report import count
 
 _LINE_SECONDS: Final = 5.0
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cli.console import Console
 from cli.settings.arguments import add_output
-from recovery.report.report import short_size
+from recovery.plan.words import short_size
 from storage.base.errors import ConfigInvalid, ExitStatus, printable
 from storage.disk.fs import OsFs, replace_atomically
 

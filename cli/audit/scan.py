@@ -12,7 +12,7 @@ from cli.audit.progress import TerminalProgress
 from cli.console import Console
 from cli.progress import choose_mode
 from cli.settings.arguments import add_output
-from recovery.report.report import count, short_size
+from recovery.plan.words import count, short_size
 from storage.base.errors import ConfigInvalid, ExitStatus, printable
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cli.audit.report import found
 from cli.console import Console
 from cli.settings.arguments import add_output
-from recovery.report.report import count
+from recovery.plan.words import count
 from storage.base.errors import ConfigInvalid, ExitStatus, printable
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from cli.signals import Terminated
 from cli.version import version
 from engine.client.batching import BATCH_BYTES, LINGER_MS, Batcher, Keyless, NewRecord, RoundRobin, Sticky, numbered
 from engine.manager.manager import LogManager
-from recovery.report.report import count, document
+from recovery.plan.words import count
+from recovery.report.documents import document
 from storage.base.errors import ConfigInvalid, ExitStatus, LogmendError, printable
 from storage.base.units import INT32_MAX, TopicPartition
 from storage.batch.record import encode_batch

@@ -13,7 +13,8 @@ from cli.settings.arguments import settings_of
 from cli.settings.targets import absolute
 from cli.version import version
 from engine.client.explaining import Explanation, Hole, SegmentStory, explain, find_holes
-from recovery.report.report import count, document, full_size
+from recovery.plan.words import count, full_size
+from recovery.report.documents import document
 from storage.base.errors import ConfigInvalid, CorruptData, ExitStatus, FileVanished, printable
 from storage.base.names import FileRole, parse_directory_name, parse_file_name
 from storage.disk.fs import FileKind, OsFs, ReadFs, ReadOnlyFs

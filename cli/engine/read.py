@@ -29,8 +29,8 @@ from storage.base.units import INT64_MAX, Offset, TopicPartition
 from storage.batch.batch import ensure_sound, split_batches
 from storage.batch.record import Record, records_of
 from storage.disk.fs import FileKind, OsFs, ReadFs, ReadOnlyFs
-from storage.log.committed import CommittedFilter
 from storage.log.log_types import Fetched, Isolation, TimestampOffset
+from storage.reading.committed import CommittedFilter
 
 _READ_BYTES: Final = 1 << 20
 _POLL_SECONDS: Final = 0.2

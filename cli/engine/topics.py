@@ -12,7 +12,8 @@ from cli.engine.engine import add_log_dirs, now_ms, opened
 from cli.version import version
 from engine.manager.manager import LogManager
 from engine.manager.topics import Topic
-from recovery.report.report import count, document
+from recovery.plan.words import count
+from recovery.report.documents import document
 from storage.base.errors import ConfigInvalid, ExitStatus, printable
 from storage.base.units import INT32_MAX, TopicPartition
 

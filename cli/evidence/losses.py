@@ -14,10 +14,12 @@ from cli.engine.record_text import Encoding, to_document
 from cli.heal.heal import add_sources, sources_of
 from cli.settings.arguments import add_files, add_output, places_of, settings_of
 from cli.version import version
+from recovery.evidence.kept import Kept, find_kept
 from recovery.evidence.loss_account import Loss, account, batches_in, is_loss, place_of
-from recovery.evidence.quarantine import Kept, find_kept
 from recovery.plan.plan import to_plain
-from recovery.report.report import count, document, full_size, rows_text
+from recovery.plan.words import count, full_size
+from recovery.report.documents import document
+from recovery.report.rows import rows_text
 from storage.base.errors import BatchCorrupt, ConfigInvalid, ExitStatus, UnsupportedFormat, WriteFault, printable
 from storage.base.names import parse_directory_name
 from storage.batch.record import records_of

@@ -15,10 +15,14 @@ from cli.evidence import losses
 from cli.settings.arguments import add_files, add_output, places_of, settings_of
 from cli.settings.targets import find_target
 from cli.version import version
+from recovery.evidence.kept import Kept, Unreadable, find_kept, find_orphans
 from recovery.evidence.manifest import Item
-from recovery.evidence.quarantine import Kept, Unreadable, expire, find_kept, find_orphans, restore
+from recovery.evidence.quarantine import expire, restore
 from recovery.plan.plan import to_plain
-from recovery.report.report import command, count, document, full_size, rows_text, worst
+from recovery.plan.words import count, full_size
+from recovery.report.documents import document
+from recovery.report.outcome import command, worst
+from recovery.report.rows import rows_text
 from storage.base.errors import ConfigInvalid, ExitStatus, printable
 from storage.disk.fs import FileKind, OsFs, ReadFs, ReadOnlyFs, lock_log_dir
 

@@ -10,9 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path, PurePath
 
 from cli.settings.targets import absolute
-from recovery.apply.execute import Applying, Orders, execute
+from recovery.apply.execute import Applying, execute
 from recovery.heal.healing import HealNote, plan_healing, recovery_points
 from recovery.heal.replica import DirectorySource, ReplicaSource
+from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan
 from storage.base.errors import ConfigInvalid, EnvironmentFault, printable
 from storage.base.quantities import Address, parse_address

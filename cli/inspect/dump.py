@@ -9,7 +9,7 @@ from cli.console import Console
 from cli.inspect.dump_files import Wish, dump_file
 from cli.settings.arguments import add_output
 from cli.settings.targets import absolute
-from recovery.report.report import command, worst
+from recovery.report.outcome import command, worst
 from storage.base.errors import ConfigInvalid, ExitStatus, printable
 from storage.disk.fs import FileKind, OsFs, ReadOnlyFs
 

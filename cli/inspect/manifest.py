@@ -14,7 +14,9 @@ from cli.settings.targets import absolute
 from cli.version import version
 from recovery.evidence.evidence import Difference, compare, decode_manifest, encode_manifest, take_evidence
 from recovery.plan.plan import to_plain
-from recovery.report.report import count, document, rows_text
+from recovery.plan.words import count
+from recovery.report.documents import document
+from recovery.report.rows import rows_text
 from storage.base.errors import ConfigInvalid, CorruptData, ExitStatus, LogmendError, WriteFault, printable
 from storage.disk.fs import OsFs, ReadOnlyFs
 from storage.reading.log_reader import LogReader

@@ -9,8 +9,10 @@ from cli.inspect.dump_files import Wish, dump_file, meaning
 from cli.recover.work import failure
 from recovery.plan.findings import Damage, Finding, Severity
 from recovery.plan.plan import PlanOptions
-from recovery.report.report import Outcome
-from recovery.segment.verify import Depth, ScanOptions, SegmentFiles, scan_segment
+from recovery.report.outcome import Outcome
+from recovery.segment.segment_files import SegmentFiles
+from recovery.segment.segment_report import Depth, ScanOptions
+from recovery.segment.verify import scan_segment
 from storage.base.errors import ExitStatus, FileVanished, LogmendError
 from storage.base.names import FileName, FileRole, FileState, parse_file_name, segment_file_name
 from storage.base.units import Offset

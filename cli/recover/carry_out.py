@@ -19,14 +19,15 @@ from cli.settings.settings import Settings
 from cli.settings.targets import Target, absolute, ensure_log_dir
 from cli.version import version
 from daemon.service.systemd import Systemd
-from recovery.apply.execute import Orders, execute
+from recovery.apply.execute import execute
 from recovery.apply.hand_over import hand_over
 from recovery.apply.tails import keep_tails
 from recovery.heal.healing import HealNote
 from recovery.heal.replica import ReplicaSource
 from recovery.logdir.survey import LIST_ALL, Planned
+from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan, PlanOptions, ReplaceFile
-from recovery.report.report import Outcome, command
+from recovery.report.outcome import Outcome, command
 from storage.base.errors import (
     ConfigInvalid,
     DiskFull,

@@ -25,7 +25,9 @@ from cli.settings.targets import Target, TargetKind, absolute, with_metadata_dir
 from cli.version import version
 from recovery.heal.replica import ReplicaSource
 from recovery.plan.plan import PlanOptions, to_plain
-from recovery.report.report import Outcome, command, plan_document, plan_text
+from recovery.report.documents import plan_document
+from recovery.report.outcome import Outcome, command
+from recovery.report.text import plan_text
 from storage.base.errors import ConfigInvalid, ExitStatus, WriteFault, printable
 from storage.disk.fs import OsFs, ReadOnlyFs
 

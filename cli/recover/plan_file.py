@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from cli.settings.settings import DEPTHS
 from recovery.plan.plan import SCHEMA_VERSION, LogDirPlan, PlanOptions, to_plain
-from recovery.report.report import combined_id
+from recovery.report.documents import combined_id
 from storage.base.errors import ConfigInvalid, PlanStale, printable
 from storage.base.units import INT32_MAX, INT64_MAX
 

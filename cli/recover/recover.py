@@ -22,7 +22,9 @@ from cli.settings.arguments import (
 )
 from cli.settings.targets import with_metadata_dir
 from cli.version import version
-from recovery.report.report import Outcome, document, outcome_document, recover_text, worst
+from recovery.report.documents import document, outcome_document
+from recovery.report.outcome import Outcome, worst
+from recovery.report.text import recover_text
 from storage.base.errors import ExitStatus
 from storage.disk.fs import OsFs
 

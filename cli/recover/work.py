@@ -23,7 +23,8 @@ from recovery.partition.memory import Memory
 from recovery.plan.decide import Flushed, Where, decide
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import LogDirPlan, PlanOptions, Verdict
-from recovery.report.report import Outcome, finding_document, outcome_document, root_of, worst
+from recovery.report.documents import finding_document, outcome_document
+from recovery.report.outcome import Outcome, root_of, worst
 from storage.base.errors import EnvironmentFault, ExitStatus, LogmendError, printable
 from storage.disk.fs import ReadFs, lock_state
 

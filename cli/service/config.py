@@ -9,7 +9,8 @@ from cli.console import Console
 from cli.settings.arguments import add_files, add_output, settings_of
 from cli.settings.settings import DEFAULT_FILE, KEYS, PREFIX, PROGRESS
 from cli.version import version
-from recovery.report.report import document, rows_text
+from recovery.report.documents import document
+from recovery.report.rows import rows_text
 from storage.base.errors import ExitStatus, printable
 
 

@@ -10,7 +10,7 @@ from cli.service.service_client import add_service, ask, find_service
 from cli.settings.arguments import add_output
 from cli.settings.targets import absolute
 from cli.version import version
-from recovery.report.report import document
+from recovery.report.documents import document
 from storage.base.errors import ExitStatus, printable
 
 

@@ -28,7 +28,8 @@ from daemon.service.clock import SystemClock
 from daemon.service.service import exit_status
 from engine.settings.broker_options import options_of_broker
 from engine.settings.options import ManagerOptions
-from recovery.report.report import document, worst
+from recovery.report.documents import document
+from recovery.report.outcome import worst
 from storage.base.errors import ConfigInvalid, ExitStatus, printable
 from storage.base.quantities import Address, parse_address
 from storage.disk.fs import OsFs
@@ -138,8 +139,8 @@ def _listener_options(
     from server.net.net import ServerOptions  # noqa: PLC0415
     from server.net.sasl import SaslLogin, parse_users  # noqa: PLC0415
     from server.net.tls import server_context  # noqa: PLC0415
+    from server.reporter import reporter_to  # noqa: PLC0415
     from server.store.flushing import FlushPolicy, FlushSettings  # noqa: PLC0415 (as above)
-    from server.telling import teller  # noqa: PLC0415
     from server.txn.settings import transactions_of_broker  # noqa: PLC0415
 
     advertised = None
@@ -158,7 +159,7 @@ def _listener_options(
         groups=settings_of_broker(properties),
         transactions=transactions_of_broker(properties),
         is_read_only=arguments.read_only,
-        tell=teller(events),
+        report=reporter_to(events),
     )
 
 

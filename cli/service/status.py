@@ -17,7 +17,8 @@ from cli.console import Console
 from cli.service.service_client import ServiceSilent, add_service, ask, find_service, last_written
 from cli.settings.arguments import add_output
 from daemon.events.safe_json import dumps
-from daemon.status.document import SCHEMA_VERSION, span
+from daemon.status.document import SCHEMA_VERSION
+from daemon.status.phrases import span
 from daemon.status.text import MOST_FINDINGS, render
 from storage.base.errors import ExitStatus, LogmendError
 

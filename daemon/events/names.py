@@ -1,6 +1,6 @@
 """Every event that the service tells of: its name, how loud it is, what it means, and its fields.
 
-The name is for programs and never changes its meaning; docs/events.md lists the same, and a test
+The name is for programs and never changes its meaning; docs/reference/events.md lists the same, and a test
 holds the two together.
 """
 

@@ -1,6 +1,6 @@
 """Follows one log directory that a broker owns: verifies what was flushed, scrubs what is old, changes nothing.
 
-Whether a broker is there is asked with F_GETLK, so that looking can never keep one from starting.
+F_GETLK tells whether a broker runs, so the guard can never keep one from starting.
 """
 
 from __future__ import annotations
@@ -11,27 +11,22 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import Final
 
-from checkpoint.offsets import LIMIT, RECOVERY_POINTS, decode_offsets
+from daemon.guard.checkpoint import Checkpoint
 from daemon.guard.flushed import FlushedRanges
 from daemon.ledger.disk import Disk
 from daemon.ledger.ledger import Ledger
+from daemon.scrub.context import ScrubContext
 from daemon.scrub.device_health import DeviceHealth
+from daemon.scrub.follow_up import device_name
 from daemon.scrub.scrub import Scrubber
-from daemon.scrub.verdicts import device_name
 from daemon.scrub.verify_options import GuardOptions
 from daemon.status.model import Clock, DirState, Events, LogDirStatus, Mode, VerificationLag
-from recovery.plan.findings import Damage, Finding
-from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
+from storage.base.errors import FileVanished, ReadFault
 from storage.base.units import TopicPartition
-from storage.disk.fs import FileStat, lock_state
+from storage.disk.fs import lock_state
 
 _SHOWN_SECONDS: Final = 1.0
 _FREE_SECONDS: Final = 30.0
-_Mark = tuple[int, int, int]
-
-
-def _mark(stat: FileStat) -> _Mark:
-    return stat.size, stat.mtime_ns, stat.inode
 
 
 class GuardWorker:
@@ -50,39 +45,36 @@ class GuardWorker:
         pressure: Callable[[], float | None] | None = None,
         health: DeviceHealth | None = None,
     ) -> None:
-        self._log_dir, self._ledger, self._clock, self._events, self._options = log_dir, ledger, clock, events, options
-        self._disk = disk or Disk()
+        self._options = options
         self._scrubber = Scrubber(
-            log_dir, ledger, clock, events, options.scrub, flushed=self._point_of, disk=self._disk, draw=draw,
+            log_dir, ledger, clock, events, options.scrub, flushed=self._point_of, disk=disk, draw=draw,
             pressure=pressure, health=health,
         )  # fmt: skip
+        self._context = self._scrubber.context
+        self._checkpoint = Checkpoint(self._context)
         self._ranges: FlushedRanges | None = None
-        self._checkpoint = log_dir / RECOVERY_POINTS
-        self._mark: _Mark | None = None
-        self._bad_mark: _Mark | None = None
+        self._broker = _Broker(self._context)
+        self._display = _Display(self._context)
         self._root: tuple[int, int] | None = None
-        self._broker: int | None = None
+        self._is_behind = False
         self._woken = threading.Event()
         self._adjusted: deque[GuardOptions] = deque()
-        self._look_at = self._broker_at = self._shown_at = self._free_at = clock.monotonic()
-        self._behind_told = False
-        self._free: int | None = None
-        self._state, self._reason, self._since_ms = DirState.STARTING, "", clock.now_ms()
-        self._status = self._made_status()
+        self._look_at = clock.monotonic()
+        self._status = self._make_status()
 
     @property
     def log_dirs(self) -> tuple[PurePath, ...]:
-        return (self._log_dir,)
+        return (self._context.log_dir,)
 
     @property
     def is_listed(self) -> bool:
-        """Every partition has been asked for its segments since the start."""
-        return self._scrubber.census.is_complete
+        """The segments of every partition have been listed since the start."""
+        return self._scrubber.generation.census.is_complete
 
     # ---- from any thread
 
     def wake(self, paths: frozenset[PurePath]) -> None:
-        if self._checkpoint in paths or self._log_dir in paths:
+        if self._checkpoint.path in paths or self._context.log_dir in paths:
             self._woken.set()
 
     def command(self, name: str, argument: str = "") -> str:
@@ -92,7 +84,7 @@ class GuardWorker:
         return (self._status,)
 
     def adjust(self, options: GuardOptions) -> None:
-        """Go on with other options."""
+        """Work with other options from the next step on."""
         self._adjusted.append(options)
 
     # ---- on its own thread
@@ -100,52 +92,49 @@ class GuardWorker:
     def start(self) -> None:
         self._scrubber.start()
         self._ranges = self._new_ranges()
-        self._ask_for_broker()
+        self._broker.look(self._options.broker_seconds)
         self._look()
-        if self._state is DirState.GUARDING:
-            self._events.tell(
-                "log_dir_guarded", log_dir=self._log_dir, partitions=len(self._scrubber.census.partitions)
-            )
+        if self._display.state is DirState.GUARDING:
+            self._context.tell("log_dir_guarded", partitions=len(self._scrubber.generation.census.partitions))
         self._show()
 
     def _new_ranges(self) -> FlushedRanges:
-        return FlushedRanges(self._scrubber, self._clock, self._events, self._options, self._read_again)
+        return FlushedRanges(self._context, self._scrubber.generation, self._options, self._read_again)
 
     def step(self) -> float:
         while self._adjusted:
             self._adjust(self._adjusted.popleft())
-        now = self._clock.monotonic()
-        if self._woken.is_set() or now >= self._look_at:
+        now = self._context.clock.monotonic()
+        if self._woken.is_set() or now >= self._look_at or self._is_ledger_new():
             self._woken.clear()
             self._look()
-        if now >= self._broker_at:
-            self._ask_for_broker()
+        if now >= self._broker.look_at:
+            self._broker.look(self._options.broker_seconds)
         wait = self._look_at - now
-        if self._state is DirState.GUARDING:
+        if self._display.state is DirState.GUARDING:
             wait = min(wait, self._work(now))
-        if now >= self._shown_at:
+        if now >= self._display.show_at:
             self._show()
-        return max(min(wait, self._broker_at - now), 0.0)
+        return max(min(wait, self._broker.look_at - now), 0.0)
 
     def _work(self, now: float) -> float:
         assert self._ranges is not None
         rest = self._ranges.step()
-        lag = self._ranges.lag()
-        is_behind = lag.seconds > self._options.verify_within_seconds
-        if is_behind and not self._behind_told:
-            self._events.tell("verification_behind", log_dir=self._log_dir, seconds=int(lag.seconds), bytes=lag.bytes)
-        self._behind_told = is_behind
+        lag = self._ranges.backlog.lag()
+        was_behind, self._is_behind = self._is_behind, lag.seconds > self._options.verify_within_seconds
+        if self._is_behind and not was_behind:
+            self._context.tell("verification_behind", seconds=int(lag.seconds), bytes=lag.bytes)
         if rest is not None:
             return rest  # what is new comes first: the scrubber has days
         wait = self._scrubber.step()
-        retry_at = self._ranges.next_at()
+        retry_at = self._ranges.backlog.next_at()
         return wait if retry_at is None else min(wait, max(retry_at - now, 0.0))
 
     def stop(self) -> None:
         if self._ranges is not None:
             self._ranges.close()
         self._scrubber.close()
-        self._enter(DirState.STOPPED, "")
+        self._display.enter(DirState.STOPPED, "")
         self._show()
 
     def _adjust(self, options: GuardOptions) -> None:
@@ -153,143 +142,138 @@ class GuardWorker:
         self._scrubber.adjust(options.scrub)
         if self._ranges is not None:
             self._ranges.options = options
-        self._look_at = self._broker_at = self._clock.monotonic()
+        self._look_at = self._broker.look_at = self._context.clock.monotonic()
 
-    # ---- looking
+    # ---- the directory and its checkpoint
 
     def _look(self) -> None:
-        """Look at the directory and its checkpoint; whatever is wrong with them is a state, never an exception."""
-        self._look_at = self._clock.monotonic() + self._options.poll_seconds
+        """Look at the directory and its checkpoint; a fault of theirs becomes a state, never an exception."""
+        self._look_at = self._context.clock.monotonic() + self._options.poll_seconds
         try:
             if not self._is_there():
-                self._absent("it is empty: is its file system mounted?")
+                self._leave(DirState.ABSENT, "it is empty: is its file system mounted?")
                 return
             self._come_back()
             self._read_checkpoint()
         except FileVanished as fault:
-            self._absent(str(fault))
+            self._leave(DirState.ABSENT, str(fault))
         except ReadFault as fault:
-            self._leave(DirState.OFFLINE, "log_dir_offline", str(fault))
+            self._leave(DirState.OFFLINE, str(fault))
 
     def _is_there(self) -> bool:
-        """Tell whether it is the log directory; an empty mount point that took its place is not. Raises `ReadFault`."""
-        stat = self._disk.stat(self._log_dir)
+        """Tell whether it is the log directory, not an empty mount point that took its place. Raises `ReadFault`."""
+        stat = self._context.disk.stat(self._context.log_dir)
         root = (stat.device, stat.inode)
-        if root == self._root and self._state is DirState.GUARDING:
+        if root == self._root and self._display.state is DirState.GUARDING:
             return True
-        census = self._scrubber.census
+        census = self._scrubber.generation.census
         if census.partitions and not census.has_anything():
             return False
         if self._root is not None and root != self._root:
-            self._mark = None
+            self._checkpoint.forget()
         self._root = root
         return True
 
-    def _absent(self, reason: str) -> None:
-        self._leave(DirState.ABSENT, "log_dir_absent", reason)
-
-    def _leave(self, state: DirState, event: str, reason: str) -> None:
-        if self._state is not state:
-            self._events.tell(event, log_dir=self._log_dir, reason=reason)
+    def _leave(self, state: DirState, reason: str) -> None:
+        if self._display.state is not state:
+            self._context.tell("log_dir_absent" if state is DirState.ABSENT else "log_dir_offline", reason=reason)
             if self._ranges is not None:
                 self._ranges.close()
             self._scrubber.pause_reading()
-        self._enter(state, reason)
+        self._display.enter(state, reason)
 
     def _come_back(self) -> None:
-        if self._state in (DirState.ABSENT, DirState.OFFLINE):
-            self._events.tell("log_dir_back", log_dir=self._log_dir)
+        if self._display.state in (DirState.ABSENT, DirState.OFFLINE):
+            self._context.tell("log_dir_back")
             self._scrubber.restart()
-            self._ranges = self._new_ranges()
-            self._mark = None
-        if self._state is not DirState.GUARDING:
-            self._scrubber.census.look_at_root()
-            self._enter(DirState.GUARDING, "")
+        if self._display.state is not DirState.GUARDING:
+            self._scrubber.generation.census.look_at_root()
+            self._display.enter(DirState.GUARDING, "")
 
-    def _enter(self, state: DirState, reason: str) -> None:
-        if state is not self._state:
-            self._since_ms = self._clock.now_ms()
-            self._shown_at = self._clock.monotonic()
-        self._state, self._reason = state, reason
+    def _is_ledger_new(self) -> bool:
+        return self._ranges is not None and self._ranges.generation is not self._scrubber.generation
 
     def _read_checkpoint(self) -> None:
         assert self._ranges is not None
-        if self._ranges.generation != self._scrubber.generation:  # the ledger began anew
+        if self._is_ledger_new():
             self._ranges.close()
-            self._ranges, self._mark = self._new_ranges(), None
-        try:
-            mark = _mark(self._disk.stat(self._checkpoint))
-        except FileVanished:
-            self._mark = None  # a broker that has not flushed anything yet, or one that was stopped by force
-            return
-        if mark != self._mark:
-            self._take(mark)
+            self._ranges = self._new_ranges()
+            self._checkpoint.forget()
+        points = self._checkpoint.read()
+        if points is not None and (moved := self._ranges.take_points(points)):
+            self._context.tell("checkpoint_changed", partitions=moved)
 
     def _read_again(self) -> None:
-        """Read the checkpoint again, changed or not, for whoever doubts what it says."""
-        self._mark = None
+        """Read the checkpoint again, changed or not, to confirm what it claims."""
+        self._checkpoint.forget()
         self._look()
 
-    def _take(self, mark: _Mark) -> None:
-        assert self._ranges is not None
-        try:
-            points = decode_offsets(self._disk.read_small(self._checkpoint, LIMIT))
-        except (CorruptData, UnsupportedFormat) as error:
-            self._corrupt(mark, str(error))
-            return
-        self._scrubber.open_findings.close_path(self._checkpoint, "sound")
-        self._mark, self._bad_mark = mark, None
-        moved = self._ranges.take_points(points)
-        if self._ranges.has_strangers:
-            self._scrubber.census.look_at_root()
-            moved += self._ranges.take_points(points)
-        if moved:
-            self._events.tell("checkpoint_changed", log_dir=self._log_dir, partitions=moved)
-
-    def _corrupt(self, mark: _Mark, reason: str) -> None:
-        """Tell of a checkpoint that cannot be read at two looks; brokers replace it whole, so it never is half done."""
-        if mark != self._bad_mark:
-            self._bad_mark = mark
-            return
-        self._mark = mark
-        finding = Finding(Damage.CHECKPOINT_CORRUPT, self._checkpoint, reason)
-        self._scrubber.open_findings.put(None, [finding], "on disk")
-
     def _point_of(self, name: TopicPartition) -> int | None:
-        return None if self._ranges is None else self._ranges.points.get(name)
-
-    def _ask_for_broker(self) -> None:
-        self._broker_at = self._clock.monotonic() + self._options.broker_seconds
-        try:
-            holder = lock_state(self._log_dir)
-        except ReadFault:
-            return  # it cannot be asked; what is known stays known
-        if holder != self._broker:
-            if holder is not None:
-                self._events.tell("broker_appeared", log_dir=self._log_dir, pid=holder)
-            else:
-                self._events.tell("broker_gone", log_dir=self._log_dir)
-        self._broker = holder
+        return None if self._ranges is None else self._ranges.backlog.points.get(name)
 
     # ---- showing
 
     def _show(self) -> None:
-        now = self._clock.monotonic()
-        self._shown_at = now + _SHOWN_SECONDS
+        self._display.renew()
+        self._status = self._make_status()
+
+    def _make_status(self) -> LogDirStatus:
+        display = self._display
+        status = LogDirStatus(
+            self._context.log_dir, Mode.GUARD, display.state, display.reason or self._context.ledger.trouble,
+            display.since_ms, broker_pid=self._broker.pid,
+            lag=VerificationLag(0, 0, 0.0) if self._ranges is None else self._ranges.backlog.lag(),
+            free_bytes=display.free_bytes, device="" if self._root is None else device_name(self._root[0]),
+        )  # fmt: skip
+        return self._scrubber.board.complete(status)
+
+
+class _Broker:
+    """The process that holds the lock of the log directory."""
+
+    def __init__(self, context: ScrubContext) -> None:
+        self._context = context
+        self.pid: int | None = None
+        self.look_at = context.clock.monotonic()
+
+    def look(self, interval: float) -> None:
+        """Ask for the holder of the lock, and set the time of the next look."""
+        self.look_at = self._context.clock.monotonic() + interval
+        try:
+            pid = lock_state(self._context.log_dir)
+        except ReadFault:
+            return  # the lock cannot be queried; what is known stays
+        if pid != self.pid:
+            if pid is not None:
+                self._context.tell("broker_appeared", pid=pid)
+            else:
+                self._context.tell("broker_gone")
+        self.pid = pid
+
+
+class _Display:
+    """The state of the log directory, why and since when, the space on its disk, and when to show them next."""
+
+    def __init__(self, context: ScrubContext) -> None:
+        self._context = context
+        self.state, self.reason, self.since_ms = DirState.STARTING, "", context.clock.now_ms()
+        self.free_bytes: int | None = None
+        self.show_at = self._free_at = context.clock.monotonic()
+
+    def enter(self, state: DirState, reason: str) -> None:
+        """Change the state; another one is shown at once."""
+        if state is not self.state:
+            self.since_ms = self._context.clock.now_ms()
+            self.show_at = self._context.clock.monotonic()
+        self.state, self.reason = state, reason
+
+    def renew(self) -> None:
+        """Look at the free space, if it is time, and set the time of the next showing."""
+        now = self._context.clock.monotonic()
+        self.show_at = now + _SHOWN_SECONDS
         if now >= self._free_at:
             self._free_at = now + _FREE_SECONDS
             try:
-                self._free = self._disk.free_bytes(self._log_dir)
+                self.free_bytes = self._context.disk.free_bytes(self._context.log_dir)
             except ReadFault:
-                self._free = None
-        self._status = self._made_status()
-
-    def _made_status(self) -> LogDirStatus:
-        scrubber = self._scrubber
-        lag = VerificationLag(0, 0, 0.0) if self._ranges is None else self._ranges.lag()
-        return LogDirStatus(
-            self._log_dir, Mode.GUARD, self._state, self._reason or self._ledger.trouble, self._since_ms,
-            self._broker, None, lag, scrubber.status(), scrubber.board.quarantine, scrubber.findings(),
-            scrubber.cells(), self._free, scrubber.size_bytes(),
-            "" if self._root is None else device_name(self._root[0]),
-        )  # fmt: skip
+                self.free_bytes = None

@@ -1,6 +1,6 @@
-"""What stands between the world and the pages: limits on connections and their patience, and headers on every answer.
+"""Limits on the connections of the HTTP server: how many, how large their requests, how long they may take.
 
-Nothing that a client does, or leaves undone, costs more than a bounded amount of memory, and none of it is waited for.
+Whatever a client does, or leaves undone, costs a bounded amount of memory and delays no other client.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from typing import Final, cast
 
 from aiohttp import web
 
-from daemon.http.sockets import is_loopback
-
 MAX_CONNECTIONS: Final = 64
-"""At the same time; one more is closed at once."""
+"""At the same time; another one is closed at once."""
 PATIENCE_SECONDS: Final = 10.0
 """For a client to send a whole request, or the next one."""
 ANSWER_SECONDS: Final = 60.0
@@ -24,24 +22,12 @@ MAX_FIELD: Final = 4096
 MAX_HEADERS: Final = 48
 MAX_BODY: Final = 1024
 MAX_REQUEST: Final = 32 * 1024
-"""Bytes of one request with everything; what sends more is cut off before anything looks at it."""
+"""Bytes of one request in all; a client that sends more is cut off before parsing."""
 _SWEEP_SECONDS: Final = 1.0
-
-HEADERS: Final = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    "Referrer-Policy": "no-referrer",
-    "Server": "logmend",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
 
 
 class Door(asyncio.Protocol):
-    """One connection, with a limit to how long it may take; what it says is for the protocol behind it."""
+    """One connection with a time limit; passes its bytes to the protocol behind it."""
 
     def __init__(self, behind: asyncio.Protocol, doors: Doors) -> None:
         self._behind, self._doors = behind, doors
@@ -58,7 +44,7 @@ class Door(asyncio.Protocol):
         self._behind.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._doors.let_go(self):
+        if self._doors.drop(self):
             self._behind.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -105,20 +91,20 @@ class Doors:
         self._open[door.transport] = door
         return True
 
-    def let_go(self, door: Door) -> bool:
+    def drop(self, door: Door) -> bool:
         """Count a connection out; False if it had not been counted in."""
         return door.transport is not None and self._open.pop(door.transport, None) is not None
 
     def has(self, door: Door) -> bool:
-        """Say whether a connection was counted in."""
+        """Tell whether a connection is counted in."""
         return door.transport is not None and door.transport in self._open
 
     def begun(self, request: web.BaseRequest, seconds: float | None) -> None:
-        """Give a whole request's answer its own time; None for one that never ends."""
+        """Limit the time of the answer to a request; None for one that never ends."""
         self._set(request, seconds)
 
     def ended(self, request: web.BaseRequest) -> None:
-        """Wait for the next request on this connection, for a while."""
+        """Limit the time until the next request on this connection."""
         self._set(request, PATIENCE_SECONDS)
         door = self._open.get(request.transport) if request.transport is not None else None
         if door is not None:
@@ -130,25 +116,10 @@ class Doors:
             door.deadline = None if seconds is None else self.time() + seconds
 
     async def sweep(self) -> None:
-        """Close, for ever, whatever has used up its time."""
+        """Close the connections whose time is over, for ever."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = self.time()
             for transport, door in list(self._open.items()):
                 if door.deadline is not None and now > door.deadline:
                     cast("asyncio.Transport", transport).abort()
-
-
-def is_host_known(header: str | None, names: frozenset[str]) -> bool:
-    """Say whether a `Host` header names this server by an address of its own or a name that was configured.
-
-    A page on another site can make a browser ask a name that its owner lets point here (DNS rebinding): such a name is
-    not known.
-    """
-    if header is None:
-        return False
-    host, _, port = header.rpartition(":")
-    if not host or not port.isdigit() or header.endswith("]"):
-        host = header
-    host = host.removeprefix("[").removesuffix("]").lower()
-    return is_loopback(host) or host in names

@@ -1,7 +1,7 @@
 """Every metric: its name, type, labels and meaning, and how it follows from the state of the service.
 
-docs/metrics.md lists the same, and a test holds the two together. Labels are bounded: log directories, and words of
-this program. Names of partitions come in only where they were asked for. What stands in a label is made printable.
+docs/reference/metrics.md is generated from this. Labels are bounded: log directories, and words of this program. Names
+of partitions come in only where they were asked for. What stands in a label is made printable.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from daemon.http.listener_metrics import HISTOGRAMS, histogram, listener_samples
-from daemon.status.document import verdict_counts
 from daemon.status.model import (
     DirState,
     LogDirStatus,
@@ -97,7 +96,7 @@ METRICS: Final[dict[str, MetricKind]] = {
     "logmend_group_lag_records": MetricKind(
         "gauge", ("group", "topic"), "Records that a consumer group has not committed; of the largest thousand."
     ),
-    "logmend_events_total": MetricKind("counter", ("event",), "Events told, by name: docs/events.md."),
+    "logmend_events_total": MetricKind("counter", ("event",), "Events told, by name: docs/reference/events.md."),
     "logmend_partition_verified_timestamp_seconds": MetricKind(
         "gauge",
         ("dir", "topic", "partition"),
@@ -210,7 +209,7 @@ def _scrub_states(each: LogDirStatus) -> Iterator[Sample]:
 
 
 def _partitions(each: LogDirStatus) -> Iterator[Sample]:
-    for verdict, number in verdict_counts(each).items():
+    for verdict, number in each.verdict_counts().items():
         yield (str(each.path), verdict), number
 
 

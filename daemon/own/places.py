@@ -1,19 +1,19 @@
-"""What there is to show of the log directories that are ours, and whether they are still the ones that were opened."""
+"""The state of each own log directory, and whether it is still the directory that was opened."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
 
 from daemon.own.progress import RecoveryWatch
+from daemon.scrub.follow_up import device_name
 from daemon.scrub.scrub import Scrubber
-from daemon.scrub.verdicts import device_name
-from daemon.status.model import Clock, DirState, LogDirStatus, Mode, RecoveryProgress
-from storage.base.errors import EnvironmentFault, ExitStatus
+from daemon.status.model import Clock, DirState, Events, LogDirStatus, Mode, RecoveryProgress
+from storage.base.errors import EnvironmentFault, ExitStatus, printable
 from storage.disk.fs import ReadFs, lock_state
 
 _WORTH_A_TRY: Final = (DirState.ABSENT, DirState.STARTING)
@@ -30,77 +30,102 @@ class _Place:
     free_bytes: int | None = None
     device: str = ""
     holder: int | None = None
+    aside: str | None = None
+    """Why it is absent or offline, as it was reported; None while it is neither."""
+    scrubber: Scrubber | None = None
+    """The latest one: what it knows stays shown when it has ended."""
 
 
-@dataclass(slots=True)
 class Places:
-    """One entry a log directory. Any thread may ask; the worker's thread changes."""
+    """One entry a log directory. Any thread may ask; the worker's thread changes them and reports the changes."""
 
-    paths: Sequence[PurePath]
-    clock: Clock
-    watch: RecoveryWatch | None = None
-    scrubbers: dict[PurePath, Scrubber] = field(default_factory=dict)
-    """The latest of each directory: what it knows is shown on when it has ended."""
-    _turn: threading.Lock = field(default_factory=threading.Lock)
-    _all: dict[PurePath, _Place] = field(default_factory=dict)
+    def __init__(self, fs: ReadFs, paths: Sequence[PurePath], clock: Clock, events: Events) -> None:
+        self._fs, self._clock, self._events = fs, clock, events
+        self._turn = threading.Lock()
+        self._all = {path: _Place(clock.now_ms()) for path in paths}
+        self.watch: RecoveryWatch | None = None
 
-    def __post_init__(self) -> None:
-        now_ms = self.clock.now_ms()
-        self._all = {path: _Place(now_ms) for path in self.paths}
+    # ---- changes
 
-    def change(self, path: PurePath, state: DirState, reason: str = "", status: ExitStatus = ExitStatus.CLEAN) -> bool:
-        """Note the state of a directory; tell whether it is another one than before."""
+    def change(self, path: PurePath, state: DirState, reason: str = "", status: ExitStatus = ExitStatus.CLEAN) -> None:
+        """Change the state of a directory."""
         with self._turn:
             place = self._all[path]
-            is_new = (place.state, place.reason) != (state, reason)
-            if is_new:
-                place.state, place.reason, place.since_ms = state, reason, self.clock.now_ms()
+            if (place.state, place.reason) != (state, reason):
+                place.state, place.reason, place.since_ms = state, reason, self._clock.now_ms()
             place.status = status
-        return is_new
+
+    def set_absent(self, path: PurePath, reason: str) -> None:
+        """Note that a directory is absent; report it, once for each reason."""
+        self.change(path, DirState.ABSENT, reason)
+        if self._is_news(path, reason):
+            self._events.tell("log_dir_absent", log_dir=path, reason=reason)
+
+    def set_offline(self, path: PurePath, reason: str, status: ExitStatus) -> None:
+        """Note that a directory is offline; report it, once for each reason."""
+        reason = reason.removeprefix(f"{printable(path)}: ")
+        self.change(path, DirState.OFFLINE, reason, status)
+        if self._is_news(path, reason):
+            self._events.tell("log_dir_offline", log_dir=path, reason=reason)
+
+    def _is_news(self, path: PurePath, reason: str) -> bool:
+        before, self._all[path].aside = self._all[path].aside, reason
+        return before != reason
+
+    def set_serving(self, path: PurePath) -> None:
+        """Note that a directory is open, and remember which one it is; report it if it was away."""
+        place = self._all[path]
+        if place.aside is not None:
+            place.aside = None
+            self._events.tell("log_dir_back", log_dir=path)
+        self.change(path, DirState.SERVING)
+        with contextlib.suppress(EnvironmentFault):
+            stat = self._fs.stat(path)
+            place.identity = stat.device, stat.inode
+
+    def show_scrubber(self, path: PurePath, scrubber: Scrubber) -> None:
+        """Show what a scrubber knows of a directory from now on."""
+        self._all[path].scrubber = scrubber
+
+    # ---- questions
 
     def state(self, path: PurePath) -> DirState:
         """Return the state of a directory."""
         return self._all[path].state
 
     def finish(self, path: PurePath, progress: RecoveryProgress | None) -> None:
-        """Note how the recovery of a directory went."""
+        """Note the result of the recovery of a directory."""
         with self._turn:
             self._all[path].recovery = progress
 
     def is_worth_a_try(self) -> bool:
-        """Tell whether an opening might fare better than the last: something was absent, or in use."""
+        """Tell whether another opening may succeed: a directory was absent, or in use."""
         return any(place.state in _WORTH_A_TRY or place.status is ExitStatus.IN_USE for place in self._all.values())
 
-    def looks_well(self, fs: ReadFs, path: PurePath) -> bool:
-        """Tell whether a directory that is left aside can be listed, and nobody holds its lock."""
+    def looks_well(self, path: PurePath) -> bool:
+        """Tell whether an absent or offline directory can be listed, and its lock is free."""
         if self.state(path) not in (DirState.OFFLINE, DirState.ABSENT):
             return False
         try:
-            return bool(fs.entries(path)) and lock_state(path) is None
+            return bool(self._fs.entries(path)) and lock_state(path) is None
         except EnvironmentFault:
             return False
 
-    def look(self, fs: ReadFs, path: PurePath) -> None:
-        """See how much room there is, and who holds the lock of what is left aside; the worker's thread alone."""
+    def look(self, path: PurePath) -> None:
+        """Note the free space, and the holder of the lock of a directory in use; the worker's thread alone."""
         place = self._all[path]
         with contextlib.suppress(EnvironmentFault):
-            place.free_bytes = fs.free_bytes(path)
-            place.device = device_name(fs.stat(path).device)
+            place.free_bytes = self._fs.free_bytes(path)
+            place.device = device_name(self._fs.stat(path).device)
         place.holder = None
         if place.status is ExitStatus.IN_USE:
             with contextlib.suppress(EnvironmentFault):
                 place.holder = lock_state(path)
 
-    def pin(self, fs: ReadFs, path: PurePath) -> None:
-        """Remember which directory it is that was opened under this path."""
-        with contextlib.suppress(EnvironmentFault):
-            stat = fs.stat(path)
-            self._all[path].identity = stat.device, stat.inode
-
-    def reason_for_change(self, fs: ReadFs, path: PurePath) -> str:
-        """Return why the path leads elsewhere than when it was opened; empty while it does not."""
+    def reason_for_change(self, path: PurePath) -> str:
+        """Return why the path is no longer the directory that was opened; empty while it is."""
         try:
-            stat = fs.stat(path)
+            stat = self._fs.stat(path)
         except EnvironmentFault as fault:
             return str(fault)
         if self._all[path].identity in (None, (stat.device, stat.inode)):
@@ -108,20 +133,14 @@ class Places:
         return "another directory is in its place: was its volume unmounted?"
 
     def status(self, path: PurePath) -> LogDirStatus:
-        """Return what there is to show of a directory, without asking a disk."""
+        """Return the status of a directory, without a look at a disk."""
         with self._turn:
             place = replace(self._all[path])
         recovery = place.recovery
         if place.state is DirState.RECOVERING and self.watch is not None:
             recovery = self.watch.progress(path)
-        found = LogDirStatus(
+        status = LogDirStatus(
             path, Mode.OWN, place.state, place.reason, place.since_ms, broker_pid=place.holder, recovery=recovery,
             free_bytes=place.free_bytes, device=place.device, exit_status=place.status.value,
         )  # fmt: skip
-        scrubber = self.scrubbers.get(path)
-        if scrubber is None:
-            return found
-        return replace(
-            found, scrub=scrubber.status(), findings=scrubber.findings(), partitions=scrubber.cells(),
-            size_bytes=scrubber.size_bytes(), quarantine=scrubber.board.quarantine,
-        )  # fmt: skip
+        return status if place.scrubber is None else place.scrubber.board.complete(status)

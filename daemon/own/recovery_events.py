@@ -9,7 +9,7 @@ from daemon.own.progress import RecoveryWatch
 from daemon.status.model import Events, RecoveryProgress
 from engine.logdir.log_dir import LogDir
 from recovery.plan.plan import Action, LogDirPlan, Quarantine, RecoveryPlan, ReplaceFile, TruncateTo
-from recovery.report.report import count
+from recovery.plan.words import count
 from storage.base.errors import CorruptData
 from storage.base.names import parse_directory_name
 

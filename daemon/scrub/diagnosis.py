@@ -11,7 +11,9 @@ from daemon.ledger.disk import DeviceFile, Disk
 from daemon.scrub.segment_scan import ClosedScan, Seen, are_same, check_txn_index, segment_files, tells
 from daemon.scrub.verify_options import ScrubOptions
 from recovery.plan.findings import Damage, Finding, Subject
-from recovery.segment.verify import ScanOptions, SegmentFiles, damage_finding, find_damage, scan_segment
+from recovery.segment.segment_files import SegmentFiles
+from recovery.segment.segment_report import ScanOptions
+from recovery.segment.verify import damage_finding, find_damage, scan_segment
 from storage.base.errors import FileVanished, ReadFault
 from storage.disk.fs import ReadFile
 from storage.reading.log_reader import LogReader, LogScan
@@ -31,7 +33,7 @@ class Diagnosis:
     digest: str = ""
 
     @property
-    def verdict(self) -> str:
+    def certainty(self) -> str:
         """Whether it is the disk that holds what is bad."""
         if not self.findings:
             return TRANSIENT

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from daemon.ledger.ledger import Ledger, as_text
 from daemon.status.model import Clock, Events, OpenFinding
 from recovery.plan.findings import Finding, Severity
-from recovery.report.report import command
+from recovery.report.outcome import command
 from storage.base.units import TopicPartition
 
 CHANGED_IN_PLACE = "changed_in_place"
@@ -26,18 +26,18 @@ class OpenFindings:
         """Return what is wrong, the worst first."""
         return self._ledger.findings(self.log_dir)
 
-    def put(self, name: TopicPartition | None, findings: Iterable[Finding], verdict: str) -> list[OpenFinding]:
+    def put(self, name: TopicPartition | None, findings: Iterable[Finding], certainty: str) -> list[OpenFinding]:
         """Note findings on a partition, or on the directory itself; return those that are new."""
-        return self._note([self._make(name, f.path, f.kind.value, f.kind.severity, f, verdict) for f in findings])
+        return self._note([self._make(name, f.path, f.kind.value, f.kind.severity, f, certainty) for f in findings])
 
     def ids(self, findings: Iterable[Finding]) -> set[str]:
         """Return the ids that these findings have, or would have."""
         return {finding_id(self.log_dir, f.path, f.kind.value, f.position) for f in findings}
 
-    def put_changed(self, name: TopicPartition, path: PurePath, size: int, evidence: str, verdict: str) -> None:
+    def put_changed(self, name: TopicPartition, path: PurePath, size: int, evidence: str, certainty: str) -> None:
         """Note that a closed segment is sound but not what it was."""
         seen = _Place(evidence, None, size)
-        self._note([self._make(name, path, CHANGED_IN_PLACE, Severity.DAMAGE, seen, verdict)])
+        self._note([self._make(name, path, CHANGED_IN_PLACE, Severity.DAMAGE, seen, certainty)])
 
     def _make(
         self,
@@ -46,13 +46,13 @@ class OpenFindings:
         kind: str,
         severity: Severity,
         seen: Finding | _Place,
-        verdict: str,
+        certainty: str,
     ) -> OpenFinding:
         now, (topic, partition) = self._clock.now_ms(), name or (None, None)
         return OpenFinding(
             finding_id(self.log_dir, path, kind, seen.position), self.log_dir, topic, partition, path, kind,
             severity.value, seen.evidence, seen.position, seen.size, seen.first_offset, seen.last_offset,
-            seen.next_good_offset, verdict, now, now, self.command_for(name, kind),
+            seen.next_good_offset, certainty, now, now, self.command_for(name, kind),
         )  # fmt: skip
 
     def command_for(self, name: TopicPartition | None, kind: str) -> str:

@@ -1,34 +1,31 @@
-"""Reads one segment after the other for the scrubber, and again those that did not look right.
+"""Reads one segment after another for the scrubber, and reads bad ones again.
 
-What is sound is noted in the ledger at once. What is not rests a moment and is read again, past the page cache, before
-anybody hears of it: a broker may be renaming, truncating or compacting the very files.
+A sound segment is noted in the ledger at once. A bad one rests a moment and is read again, past the page cache, before
+it is reported: a broker may be renaming, truncating or compacting the very files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
 from checkpoint.offsets import CLEANER_OFFSETS, LIMIT, decode_offsets
-from daemon.ledger.disk import Disk, LogStat
+from daemon.ledger.disk import LogStat
 from daemon.ledger.page import Page, PartitionRow, SegmentRow
 from daemon.scrub.census import Census
+from daemon.scrub.context import ScrubContext
 from daemon.scrub.diagnosis import (
     ON_DISK,
-    TRANSIENT,
     UNCONFIRMED,
     Diagnosis,
     diagnose_closed,
     diagnose_flushed,
     digest_again,
 )
+from daemon.scrub.follow_up import FollowUp
 from daemon.scrub.pace import Pace
 from daemon.scrub.segment_scan import ClosedScan, FlushedScan, Seen, are_same, segment_files
-from daemon.scrub.verdicts import Verdicts
-from daemon.scrub.verify_options import ScrubOptions
-from daemon.status.model import Clock, Events
 from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
 from storage.disk.fs import FileStat
 from storage.reading.log_reader import LogReader
@@ -40,21 +37,6 @@ _UNFLUSHED_SHARE_MS: Final = 50
 """Of each second of the cycle, until a closed segment that is not flushed is asked for again: a twentieth of it."""
 _LOOKS: Final = 6
 """How often files that move at every look are read again before they are left for later."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """What reading needs besides the segment."""
-
-    disk: Disk
-    page: Page
-    census: Census
-    verdicts: Verdicts
-    pace: Pace
-    clock: Clock
-    events: Events
-    flushed: Callable[[PartitionRow], int | None]
-    options: Callable[[], ScrubOptions]
 
 
 @dataclass(slots=True)
@@ -74,10 +56,14 @@ class _Reading:
 
 
 class SegmentReadings:
-    """See the module. One thread. `begin`, then `advance` until it says that it is over; `look_again` in between."""
+    """The segment that is being read, and the suspicions that wait for their second look. One thread.
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench, self._reader = bench, LogReader()
+    Call `begin`, then `advance` until the segment is over; `look_again` in between.
+    """
+
+    def __init__(self, context: ScrubContext, page: Page, census: Census, follow_up: FollowUp, pace: Pace) -> None:
+        self._context, self._page, self._census, self._follow_up, self._pace = context, page, census, follow_up, pace
+        self._reader = LogReader()
         self._now: _Reading | None = None
         self._suspicions: list[_Suspicion] = []
 
@@ -89,25 +75,25 @@ class SegmentReadings:
     @property
     def suspects(self) -> set[int]:
         """Ids of the partitions in which something is to be read again."""
-        return {each.row.partition_id for each in self._suspicions}
+        return {suspicion.row.partition_id for suspicion in self._suspicions}
 
     def begin(self, partition: PartitionRow, row: SegmentRow) -> None:
         """Open a segment; where there is nothing to read of it now, it is put back in line."""
-        bench, now_ms = self._bench, self._bench.clock.now_ms()
-        next_base, point = bench.page.next_base(row.partition_id, row.base), bench.flushed(partition)
+        now_ms = self._context.clock.now_ms()
+        next_base, point = self._page.next_base(row.partition_id, row.base), self._context.flushed(partition.name)
         try:
-            files = segment_files(bench.disk, self._directory(row), row.base)
+            files = segment_files(self._context.disk, self._directory(row), row.base)
             if next_base is not None and (point is None or next_base <= point):
-                self._now = _Reading(row, ClosedScan(bench.disk, files, self._reader))
+                self._now = _Reading(row, ClosedScan(self._context.disk, files, self._reader))
             elif next_base is not None:
-                share = int(bench.options().cycle_seconds * _UNFLUSHED_SHARE_MS)
-                bench.page.postpone(row, now_ms + min(_UNFLUSHED_MS, share))
+                share = int(self._context.options.cycle_seconds * _UNFLUSHED_SHARE_MS)
+                self._page.postpone(row, now_ms + min(_UNFLUSHED_MS, share))
             elif point is None or point <= row.base:
                 self._sound(row, files.log_stat, "nothing")  # nothing of it is flushed
             else:
                 start = Seen(0, row.base)
                 self._now = _Reading(
-                    row, FlushedScan(bench.disk, files.log, files.log_stat, start, point, self._reader)
+                    row, FlushedScan(self._context.disk, files.log, files.log_stat, start, point, self._reader)
                 )
         except FileVanished:
             self._vanished(row)
@@ -133,7 +119,7 @@ class SegmentReadings:
         return size, is_over
 
     def drop(self) -> None:
-        """Let go of the segment that is being read; it stays where it is in line."""
+        """Close the segment that is being read; it keeps its place in the queue."""
         if self._now is not None:
             self._now.scan.close()
             self._now = None
@@ -146,41 +132,40 @@ class SegmentReadings:
             else:
                 self._sound(row, scan.stat, source, below=scan.seen.position)
             return
-        after = segment_files(self._bench.disk, self._directory(row), row.base)
+        after = segment_files(self._context.disk, self._directory(row), row.base)
         if not are_same(scan.files, after):
-            self._bench.page.postpone(row, self._bench.clock.now_ms() + _SOON_MS)
+            self._page.postpone(row, self._context.clock.now_ms() + _SOON_MS)
         elif not scan.is_sound():
             self._suspect(row, scan.seen.position)
         elif self._has_other_digest(row, scan.files.log_stat.size, scan.digest):
             self._suspect(row, None, new_digest=scan.digest)
         else:
-            self._bench.page.set_digest(row, scan.digest, scan.files.log_stat.size)
+            self._page.set_digest(row, scan.digest, scan.files.log_stat.size)
             self._sound(row, scan.files.log_stat, source)
 
     def _sound(self, row: SegmentRow, stat: FileStat, source: str, *, below: int | None = None) -> None:
         self._note(row, stat, SOUND, source)
-        partition = self._bench.census.partitions.get(row.directory)
+        partition = self._census.partitions.get(row.directory)
         if partition is not None:
-            self._bench.verdicts.settle(partition, row.base, below=below)
+            self._follow_up.settle(partition, row.base, below=below)
         if source != "nothing":
-            self._bench.events.tell(
-                "segment_verified", log_dir=self._bench.page.log_dir, topic=row.topic, partition=row.partition,
+            self._context.tell(
+                "segment_verified", topic=row.topic, partition=row.partition,
                 base_offset=row.base, bytes=stat.size if below is None else below,
             )  # fmt: skip
 
     def _note(self, row: SegmentRow, stat: FileStat, verdict: str, source: str) -> None:
-        bench = self._bench
         log_stat = LogStat(stat.size, stat.mtime_ns, stat.inode)
-        bench.page.set_verified(row, log_stat, verdict, source, bench.clock.now_ms(), bench.pace.next_due_ms())
-        bench.census.changed.add(row.partition_id)
+        self._page.set_verified(row, log_stat, verdict, source, self._context.clock.now_ms(), self._pace.next_due_ms())
+        self._census.note_change(row.partition_id)
 
     def _vanished(self, row: SegmentRow) -> None:
         """Put it back in line: if it is really gone, the listing that is asked for takes it out."""
-        self._bench.page.postpone(row, self._bench.clock.now_ms() + _SOON_MS)
-        self._bench.census.ask(row.directory, listing=True)
+        self._page.postpone(row, self._context.clock.now_ms() + _SOON_MS)
+        self._census.ask(row.directory, listing=True)
 
     def _directory(self, row: SegmentRow) -> PurePath:
-        return self._bench.page.log_dir / row.directory
+        return self._context.log_dir / row.directory
 
     # ---- sealed segments do not change
 
@@ -191,18 +176,18 @@ class SegmentReadings:
         """
         if row.digest in (None, digest) or row.digest_size != size:
             return False
-        partition = self._bench.census.partitions.get(row.directory)
+        partition = self._census.partitions.get(row.directory)
         if partition is None or partition.is_compacted:
             return False
         if self._is_cleaned(partition):
-            self._bench.census.set_compacted(partition)
+            self._census.set_compacted(partition)
             return False
         return True
 
     def _is_cleaned(self, partition: PartitionRow) -> bool:
         """Tell whether a broker's cleaner has it in its checkpoint; one that cannot be read says nothing: so it may."""
         try:
-            data = self._bench.disk.read_small(self._bench.page.log_dir / CLEANER_OFFSETS, LIMIT)
+            data = self._context.disk.read_small(self._context.log_dir / CLEANER_OFFSETS, LIMIT)
             return partition.name in decode_offsets(data)
         except FileVanished:
             return False
@@ -214,19 +199,19 @@ class SegmentReadings:
     def _suspect(
         self, row: SegmentRow, position: int | None, error: ReadFault | None = None, *, new_digest: str = ""
     ) -> None:
-        at = self._bench.clock.monotonic() + self._bench.options().confirm_seconds
+        at = self._context.clock.monotonic() + self._context.options.confirm_seconds
         self._suspicions.append(_Suspicion(row, at, position, error, new_digest))
-        self._bench.page.postpone(row, self._bench.clock.now_ms() + 60 * _SOON_MS)  # until the second look is over
-        self._bench.census.changed.add(row.partition_id)
+        self._page.postpone(row, self._context.clock.now_ms() + 60 * _SOON_MS)  # until the second look is over
+        self._census.note_change(row.partition_id)
 
     def look_again(self) -> bool:
         """Take the second look at one segment whose time has come; return whether there was one."""
-        now = self._bench.clock.monotonic()
-        due = next((each for each in self._suspicions if each.at <= now), None)
+        now = self._context.clock.monotonic()
+        due = next((suspicion for suspicion in self._suspicions if suspicion.at <= now), None)
         if due is None:
             return False
         self._suspicions.remove(due)
-        partition = self._bench.census.partitions.get(due.row.directory)
+        partition = self._census.partitions.get(due.row.directory)
         if partition is None or partition.id != due.row.partition_id:
             return True
         try:
@@ -234,53 +219,53 @@ class SegmentReadings:
         except FileVanished:
             self._vanished(due.row)
         except ReadFault as fault:
-            self._bench.verdicts.unreadable(partition, due.row.base, fault)
+            self._follow_up.unreadable(partition, due.row.base, fault)
         return True
 
     def _look(self, partition: PartitionRow, due: _Suspicion) -> None:
-        bench, row, directory = self._bench, due.row, self._directory(due.row)
+        row, directory = due.row, self._directory(due.row)
         if due.new_digest:
             self._look_at_digest(partition, due)
             return
-        bases = bench.disk.bases(directory)
+        bases = self._context.disk.bases(directory)
         if row.base not in bases:
             self._vanished(row)
             return
         if row.base != bases[-1]:
-            seen = diagnose_closed(bench.disk, directory, row.base, bench.options(), self._reader)
+            seen = diagnose_closed(self._context.disk, directory, row.base, self._context.options, self._reader)
         else:
-            point = bench.flushed(partition)
+            point = self._context.flushed(partition.name)
             if point is None:
                 self._vanished(row)
                 return
-            seen = diagnose_flushed(bench.disk, directory, row.base, Seen(0, row.base), point, self._reader)
+            seen = diagnose_flushed(self._context.disk, directory, row.base, Seen(0, row.base), point, self._reader)
         if self._is_settled(due, seen):
-            bench.verdicts.found_again(partition, row.base, seen)
-            verdict = bench.verdicts.judge(partition, row.base, seen, due.position, due.error)
+            self._follow_up.found_again(partition, row.base, seen)
+            verdict = self._follow_up.judge(partition, row.base, seen, due.position, due.error)
             source = "device" if seen.from_device else "cache"
-            self._note(row, segment_files(bench.disk, directory, row.base).log_stat, verdict, source)
+            self._note(row, segment_files(self._context.disk, directory, row.base).log_stat, verdict, source)
 
     def _is_settled(self, due: _Suspicion, seen: Diagnosis) -> bool:
         """Tell whether the second look counts; if not, there is another one, or the segment waits for a calmer time."""
         if not seen.moved:
             return True
         due.looks += 1
-        due.at = self._bench.clock.monotonic() + self._bench.options().confirm_seconds
+        due.at = self._context.clock.monotonic() + self._context.options.confirm_seconds
         if due.looks < _LOOKS:
             self._suspicions.append(due)
         else:
-            self._bench.page.postpone(due.row, self._bench.clock.now_ms() + _UNFLUSHED_MS)
+            self._page.postpone(due.row, self._context.clock.now_ms() + _UNFLUSHED_MS)
         return False
 
     def _look_at_digest(self, partition: PartitionRow, due: _Suspicion) -> None:
-        bench, row, directory = self._bench, due.row, self._directory(due.row)
-        if not bench.census.has_same_topic(partition):
-            bench.census.renew(row.directory)
+        row, directory = due.row, self._directory(due.row)
+        if not self._census.has_same_topic(partition):
+            self._census.renew(row.directory)
             return
-        seen = digest_again(bench.disk, directory, row.base, self._reader)
+        seen = digest_again(self._context.disk, directory, row.base, self._reader)
         if not self._is_settled(due, seen):
             return
-        stat = segment_files(bench.disk, directory, row.base).log_stat
+        stat = segment_files(self._context.disk, directory, row.base).log_stat
         source = "device" if seen.from_device else "cache"
         if not self._has_other_digest(row, stat.size, seen.digest):
             self._sound(row, stat, source)
@@ -289,10 +274,10 @@ class SegmentReadings:
             f"every checksum holds, but its batches are not those of its last verification: digest {row.digest} then, "
             f"{seen.digest} now"
         )
-        bench.verdicts.changed_in_place(
+        self._follow_up.changed_in_place(
             partition, row.base, stat.size, evidence, ON_DISK if seen.from_device else UNCONFIRMED
         )
         self._note(row, stat, "damaged", source)
 
 
-__all__ = ["SOUND", "TRANSIENT", "Bench", "SegmentReadings"]
+__all__ = ["SOUND", "SegmentReadings"]

@@ -13,7 +13,7 @@ from typing import Final
 from daemon.ledger.disk import Disk
 from recovery.plan.findings import Damage, Finding, Severity
 from recovery.segment.index_checks import IndexChecks, IndexFiles, check_against_batches, finish_against_batches
-from recovery.segment.verify import SegmentFiles
+from recovery.segment.segment_files import SegmentFiles
 from storage.base.errors import FileVanished
 from storage.base.names import FileRole, segment_file_name
 from storage.base.units import Offset

@@ -14,8 +14,9 @@ from daemon.guard.guard import GuardWorker
 from daemon.guard.watch import Watcher
 from daemon.ledger.ledger import Ledger
 from daemon.own.owned import Listener, OwnSetup, OwnWorker
+from daemon.scrub.context import FlushedUpTo
 from daemon.scrub.device_health import DeviceHealth
-from daemon.scrub.scrub import FlushedUpTo, Scrubber
+from daemon.scrub.scrub import Scrubber
 from daemon.scrub.verify_options import GuardOptions
 from daemon.service.config import UNIX, ServiceConfig, changes, put_in_force
 from daemon.service.moving_fs import MovingFs
@@ -172,7 +173,7 @@ class HttpPart:
 
         http = config.http
         options = HttpOptions(http.hosts, http.allow_remote, http.partition_labels, http.kafka_names)
-        self._server = HttpServer(self._place, service.snapshot, command, events=around.events, options=options)
+        self._server = HttpServer(self._place, service.status, command, events=around.events, options=options)
 
     def start(self) -> None:
         reason = ""

@@ -7,7 +7,6 @@ from pathlib import PurePath
 from typing import TypeVar
 
 from storage.disk.fs import FileStat, OsFs, OsWriteFile, ReadFile, WriteFile
-from storage.disk.os_files import AppendLed, Data
 
 T = TypeVar("T")
 
@@ -59,9 +58,6 @@ class _MovingFile(OsWriteFile):
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         self._fs.counted(super().append(data))
-
-    def append_by(self, write: AppendLed, data: Data, *asked: int) -> tuple[int, int] | None:
-        return self._fs.counted(super().append_by(write, data, *asked))
 
     def sync(self) -> None:
         self._fs.counted(super().sync())

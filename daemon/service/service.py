@@ -1,6 +1,6 @@
 """Service: gives each worker a thread, hands changes to them, says how they are, and ends them in good order.
 
-`run` belongs to the main thread and returns when the service has ended; `snapshot`, `command`, `request_stop`,
+`run` belongs to the main thread and returns when the service has ended; `status`, `command`, `request_stop`,
 `request_reload` and `changed` may be called from any thread, the requests from a signal handler as well.
 """
 
@@ -18,7 +18,7 @@ from daemon.service.systemd import Systemd
 from daemon.status.file import StatusFile
 from daemon.status.line import status_line
 from daemon.status.model import Clock, DirState, Events, ListenerStatus, LogDirStatus, ServiceStatus, Worker
-from recovery.report.report import worst
+from recovery.report.outcome import worst
 from storage.base.errors import ConfigInvalid, ExitStatus
 
 _EXTEND_EVERY: Final = 5.0
@@ -98,7 +98,7 @@ class Service:
             if mine:
                 runner.wake(mine)
 
-    def snapshot(self) -> ServiceStatus:
+    def status(self) -> ServiceStatus:
         """Return how the service is, at once."""
         log_dirs = tuple(each for runner in self._runners for each in runner.status())
         return ServiceStatus(
@@ -162,7 +162,7 @@ class Service:
             self._reload()
 
     def _tick(self) -> None:
-        found = self.snapshot()
+        found = self.status()
         self._tell_systemd(found)
         if found.ready and not self._was_ready:
             self._was_ready = True
@@ -213,16 +213,16 @@ class Service:
         self._stopping = True
         self._setup.systemd.stopping()
         self._events.tell("service_stopping", reason=reason)
-        before = self.snapshot()
+        before = self.status()
         for runner in self._runners:
             runner.request_stop()
         self._extended = 0.0
         for runner in self._runners:
             while not runner.join(self._setup.tick_seconds):
-                self._tell_systemd(self.snapshot())
+                self._tell_systemd(self.status())
         for part in reversed(self._parts):
             part.stop()
-        found = self.snapshot()
+        found = self.status()
         status = worst(
             exit_status(*pair, has_failed=runner.failure is not None) for runner, pair in self._pairs(before, found)
         )

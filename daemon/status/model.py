@@ -6,6 +6,7 @@ the state of a worker, so that no request can hold up the work. Times are millis
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -182,7 +183,12 @@ class LogDirStatus:
     size_bytes: int | None = None
     device: str = ""
     exit_status: int = 0
-    """What the directory makes of the exit status of the service, besides its state and its findings."""
+    """What the directory adds to the exit status of the service, beside its state and its findings."""
+
+    def verdict_counts(self) -> dict[str, int]:
+        """Return how many partitions have each verdict, none left out."""
+        counts = Counter(cell.verdict for cell in self.partitions)
+        return {verdict.value: counts[verdict] for verdict in CellVerdict}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from storage.cleanup.retention import LogEnds, RetainedSegment, Retention, Reten
 from storage.log.log import Log
 from storage.log.log_types import Appended
 from storage.producers.producers import Origin
-from storage.reading.segment_walk import walk_places
 from storage.segment.segment import LogSegment
 
 
@@ -149,11 +148,6 @@ def retained_segments(segments: Sequence[LogSegment]) -> list[RetainedSegment]:
 def dirty_segments(segments: Sequence[LogSegment]) -> list[DirtySegment]:
     """Return the segments of a log, all of them in order, as compaction sees them. Raises `ReadFault`."""
     return [
-        DirtySegment(segment.base_offset, segment.size, segment.largest_timestamp_ms(), _first_timestamp(segment))
+        DirtySegment(segment.base_offset, segment.size, segment.largest_timestamp_ms(), segment.first_timestamp())
         for segment in segments
     ]
-
-
-def _first_timestamp(segment: LogSegment) -> int | None:
-    first = next(walk_places(segment.reader(), 0, segment.size), None) if segment.size else None
-    return None if first is None else first.max_timestamp

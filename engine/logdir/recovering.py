@@ -7,9 +7,10 @@ from typing import Final
 
 from engine.settings.options import ManagerOptions
 from engine.settings.refusals import LogDirHeld, LogDirStopped
-from recovery.apply.execute import Orders, execute
+from recovery.apply.execute import execute
 from recovery.logdir.survey import LIST_ALL, Planned, plan_log_dir
 from recovery.partition.memory import Memory
+from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan
 from storage.base.errors import LogmendError, printable
 from storage.base.names import FileName, FileRole, FileState, parse_file_name

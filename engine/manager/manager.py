@@ -1,6 +1,6 @@
 """LogManager: owns log directories, opens their logs, keeps their topics, and does in time what logs need done.
 
-docs/engine.md describes how it is used: the legal order of calls, the thread rule, what a crash leaves. In short,
+docs/reference/python-api.md describes its use: the order of calls, the thread rule, what a crash leaves. In short,
 `open` locks and recovers; then topics, appends and reads in any order, with `run_due` about once a second; `close`
 shuts down cleanly. One thread at a time, but for reads of a log that was asked for, which may run beside it.
 Source: Apache Kafka 4.3.0, LogManager, ReplicaManager.
@@ -19,7 +19,7 @@ from engine.logdir.log_dir import LogDir
 from engine.logdir.opening import claim_log_dirs, ensure_online, open_log_dirs
 from engine.logdir.partition import Partition
 from engine.manager.cleaning import Cleaner
-from engine.manager.schedule import Schedule
+from engine.manager.schedule import Schedule, Task
 from engine.manager.topics import Topic, Topics
 from engine.settings.options import ManagerOptions
 from engine.settings.refusals import PartitionOffline, UnknownTopic
@@ -45,7 +45,7 @@ class LogManager:
         self.fs, self.log_dirs, self.options = fs, tuple(log_dirs), options
         self.topics = Topics(fs, self.log_dirs, options, self.fenced)
         self.cleaner = Cleaner(fs, options.cleaner_memory_bytes, options.cleaner_throttle)
-        self._schedule = Schedule(self, now_ms)
+        self._schedule = Schedule(self._tasks(), now_ms)
 
     @classmethod
     def open(cls, fs: Fs, paths: Sequence[PurePath], now_ms: int, options: ManagerOptions | None = None) -> LogManager:
@@ -256,6 +256,27 @@ class LogManager:
         A full disk is tried again next time; whatever else the disk refused has taken its log directory offline.
         """
         return self._schedule.run_due(now_ms)
+
+    def _tasks(self) -> list[tuple[int, Task]]:
+        def expire(now_ms: int) -> list[LogmendError]:
+            self.expire_producers(now_ms)
+            return []
+
+        def in_each(work: Callable[[LogDir], object]) -> Task:
+            return lambda _: self.each_log_dir(work)
+
+        intervals = self.options.intervals
+        return [
+            (intervals.flush_ms, self.flush_due),
+            (intervals.retention_ms, self.retain),
+            (intervals.compaction_ms, self.compact),
+            (intervals.producers_ms, expire),
+            (intervals.removal_ms, lambda now_ms: self.each_log_dir(lambda log_dir: log_dir.remove_due(now_ms))),
+            # After what moves the points, so that one call writes what it has done.
+            (intervals.recovery_points_ms, in_each(LogDir.write_recovery_points)),
+            (intervals.log_starts_ms, in_each(LogDir.write_log_starts)),
+            (intervals.high_watermarks_ms, in_each(LogDir.write_high_watermarks)),
+        ]
 
     def flush_due(self, now_ms: int) -> list[LogmendError]:
         """Flush logs that have rolled, or whose `flush.ms` have gone by."""

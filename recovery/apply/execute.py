@@ -1,6 +1,6 @@
 """Carries out a plan. Besides quarantine.py the only module of this package that is given a writable file system.
 
-The order of effects is the whole point; docs/order-of-effects.md gives the reasons. Per log directory: the marker goes,
+docs/understand/order-of-effects.md gives the reasons for the order of effects. Per log directory: the marker goes,
 then each partition, at last the checkpoints. Per partition: copies and manifest are durable before anything changes;
 later segments step aside before the cut, so that a crash between the two leaves the damage that asks for both; derived
 files come after the log they are derived from.
@@ -17,6 +17,7 @@ from recovery.apply.room import check_room, make_place
 from recovery.apply.together import each_partition
 from recovery.evidence.manifest import Item, Manifest, encode, kept_name, manifest_name
 from recovery.plan.digest import new_digest, sha256_of
+from recovery.plan.orders import Orders
 from recovery.plan.plan import (
     Action,
     KeepCopy,
@@ -56,19 +57,6 @@ class Applying(Protocol):
     """Whoever wants to know which action is being carried out."""
 
     def applying(self, action: Action) -> None: ...
-
-
-class Orders(NamedTuple):
-    """How a plan is to be carried out; none of it changes what is done to the log.
-
-    `quarantine_dir`: where copies go instead of beside the file they were taken from. `discard`: cut without a copy.
-    """
-
-    plan_id: str
-    created_ms: int
-    version: str
-    quarantine_dir: PurePath | None = None
-    discard: bool = False
 
 
 class Executed:

@@ -3,7 +3,7 @@
 Everything up to a log end has been verified by then: below the old recovery point it was flushed, above it every batch
 was read. What is missing is that it is durable, for after a kill much of it is in the page cache alone. So each file
 that may hold such bytes is synced, with the directories, and only then do the points rise: a broker that starts scans
-its active segments and nothing else. Docs/hand-over.md says what is promised.
+its active segments and nothing else. docs/operate/hand-over.md says what is promised.
 Source: Apache Kafka 4.3.0, LogLoader, LogManager, CleanShutdownFileHandler; behaviour tried with that version.
 """
 
@@ -12,18 +12,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Set as AbstractSet
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import Final
 
 from checkpoint.markers import encode_clean_shutdown
 from checkpoint.offsets import decode_offsets, encode_offsets
-from recovery.apply.execute import Applying, Orders, execute
+from recovery.apply.execute import Applying, execute
 from recovery.apply.together import is_on, shared_volume
 from recovery.logdir.log_dir import MARKER, RECOVERY_POINTS
-from recovery.partition.partition import SMALL_FILE_LIMIT
+from recovery.partition.points import SMALL_FILE_LIMIT
 from recovery.plan.digest import sha256_of
+from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan, RecoveryPlan, ReplaceFile, Seen, regular_partitions, rising_points
-from recovery.report.report import count, full_size
-from storage.base.errors import CorruptData, FileVanished, printable
+from recovery.plan.results import HandedOver, Rise
+from storage.base.errors import CorruptData, FileVanished
 from storage.base.names import FileRole, FileState, parse_file_name
 from storage.base.units import Offset, TopicPartition
 from storage.disk.fs import Fs, ReadFs, read_all, replace_atomically
@@ -34,31 +35,6 @@ MARKED_VERSIONS: Final = ("4.3",)
 _NO_EPOCH: Final = -1
 _FEW: Final = 2
 _REASON: Final = "all below the log ends is verified and durable"
-
-
-class Rise(NamedTuple):
-    """The recovery point of one partition, as it was (None: no entry) and as it becomes: the log end."""
-
-    partition: str
-    old: int | None
-    new: int
-
-
-class HandedOver(NamedTuple):
-    """What was done. `broker_scans`: bytes that a broker will read again; `refused`: why there is no marker."""
-
-    rises: tuple[Rise, ...]
-    synced_files: int
-    broker_scans: int
-    marker: bool = False
-    refused: str = ""
-
-    def __str__(self) -> str:
-        points = f"{count(len(self.rises), 'recovery point')} raised to the log end; " if self.rises else ""
-        if self.marker:
-            return f"{points}marked as shut down cleanly: a broker scans nothing but its metadata log"
-        why = f" (no marker: {printable(self.refused)})" if self.refused else ""
-        return f"{points}a broker will scan {full_size(self.broker_scans)}{why}"
 
 
 def hand_over(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import errno
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from recovery.plan.orders import Orders
 from recovery.plan.plan import KeepCopy, LogDirPlan, Quarantine, ReplaceFile, SpliceSegment, SplitLog
 from storage.base.errors import FileVanished, NoRoom, WriteFault
 from storage.disk.fs import FileKind, Fs, ReadFs
-
-if TYPE_CHECKING:
-    from recovery.apply.execute import Orders
 
 _MANIFEST_ROOM: Final = 16 << 10
 

@@ -8,16 +8,17 @@ the copy is then the only one. Opt in, bounded in size, and let go of after some
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
-from recovery.apply.execute import Applying, Orders, execute
-from recovery.evidence.quarantine import expire, find_kept
+from recovery.apply.execute import Applying, execute
+from recovery.evidence.kept import find_kept
+from recovery.evidence.quarantine import expire
 from recovery.logdir.log_dir import known_offsets
+from recovery.plan.orders import Orders
 from recovery.plan.plan import KeepCopy, LogDirPlan, RecoveryPlan, regular_partitions
-from recovery.report.report import count, full_size
-from storage.base.errors import BatchCorrupt, printable
+from recovery.plan.results import KeptTails
+from storage.base.errors import BatchCorrupt
 from storage.base.names import FileRole, FileState, parse_file_name
 from storage.base.units import Offset
 from storage.disk.fs import FileKind, Fs, ReadFs
@@ -25,23 +26,6 @@ from storage.reading.segment_walk import first_batch_reaching
 
 REASON: Final = "not known to be safe elsewhere, kept before a broker starts"
 _DAY_MS: Final = 86_400_000
-
-
-@dataclass(frozen=True, slots=True)
-class KeptTails:
-    """What was kept: partitions, bytes; those for which there was no room; bytes of old copies let go of."""
-
-    partitions: int
-    bytes: int
-    left_out: tuple[str, ...]
-    expired_bytes: int
-
-    def __str__(self) -> str:
-        partitions = count(self.partitions, "partition")
-        told = f"log ends that a broker may truncate: {full_size(self.bytes)} of {partitions} copied"
-        if self.left_out:
-            told += f"; no room for {', '.join(map(printable, self.left_out))}"
-        return told
 
 
 def keep_tails(

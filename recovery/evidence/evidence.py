@@ -3,7 +3,7 @@
 One line of JSON for the directory, one for each file, one that ends it with the digest of all before, so that a
 manifest that was cut short is no manifest. Of a `.log` it says besides size and SHA-256 what its batches are, and a
 digest for each block of 4,096 offsets, so that a change is narrowed down to the batches of a block. Each file is read
-once. docs/evidence.md says what is promised.
+once. docs/operate/evidence.md says what is promised.
 """
 
 from __future__ import annotations

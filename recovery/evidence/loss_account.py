@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
+from recovery.evidence.kept import Kept
 from recovery.evidence.manifest import Item
-from recovery.evidence.quarantine import Kept
 from recovery.heal.replica import DirectorySource, ReplicaSource, ReplicaUnusable
 from recovery.partition.losses import BEHIND_A_CUT, BELOW_THE_START
 from storage.base.errors import CorruptData, EnvironmentFault, FileVanished

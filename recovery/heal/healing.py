@@ -20,12 +20,11 @@ from recovery.heal.neighbours import Neighbour, last_of, read_neighbour, refuse_
 from recovery.heal.replica import Offer, ReplicaFacts, ReplicaSource, ReplicaUnusable
 from recovery.logdir.log_dir import RECOVERY_POINTS, known_offsets
 from recovery.partition.inventory import resolve, take_inventory
-from recovery.partition.partition import SMALL_FILE_LIMIT
+from recovery.partition.points import SMALL_FILE_LIMIT
 from recovery.plan.findings import Damage, Subject
 from recovery.plan.plan import LogDirPlan, Precondition, RecoveryPlan, SplicePiece, SpliceSegment, regular_partitions
-from recovery.report.report import count, full_size
-from recovery.segment.verify import SegmentFiles
-from storage.base.errors import CorruptData, FileVanished, UnsupportedFormat, printable
+from recovery.segment.segment_files import SegmentFiles
+from storage.base.errors import CorruptData, FileVanished, UnsupportedFormat
 from storage.base.names import FileRole
 from storage.base.units import INT32_MAX, INT64_MAX, Offset, TopicPartition
 from storage.batch.batch import add_to_sequence
@@ -479,15 +478,3 @@ def _refuse_extent(files: SegmentFiles, filled: Mapping[Hole, tuple[str, list[Of
 
 def _digest(offers: Sequence[Offer]) -> list[tuple[int, int, int]]:
     return [(offer.header.base_offset, offer.header.last_offset, offer.header.crc) for offer in offers]
-
-
-def note_row(note: HealNote, *, done: bool) -> tuple[str, str, str, str]:
-    """Return what came of a hole as it is shown: verb, partition, place, and by what or why not."""
-    until = "on" if note.next_offset is None else f"to {max(note.next_offset - 1, note.first_offset)}"
-    told = f"offsets {note.first_offset} {until}"
-    if note.healed and note.source:
-        told += f": {count(note.batches, 'batch', 'batches')}, {full_size(note.size)} from {printable(note.source)}"
-    else:
-        told += f": {printable(note.reason)}" if note.reason else ": bytes between two batches that join"
-    verb = ("healed" if done else "heal") if note.healed else "not healed"
-    return verb, note.partition, f"{printable(note.log.name)} at {note.position}", told

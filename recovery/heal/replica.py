@@ -17,7 +17,7 @@ from checkpoint.leader_epoch import EpochStart, read_epochs
 from checkpoint.markers import PARTITION_METADATA, decode_partition_metadata
 from checkpoint.offsets import decode_offsets
 from recovery.logdir.log_dir import LOG_STARTS
-from recovery.partition.partition import SMALL_FILE_LIMIT
+from recovery.partition.points import SMALL_FILE_LIMIT
 from storage.base.errors import (
     BatchCorrupt,
     CorruptData,

@@ -13,7 +13,7 @@ from checkpoint.markers import META_PROPERTIES, decode_meta_properties
 from checkpoint.offsets import decode_offsets, encode_offsets
 from recovery.kraft.topic_ids import TopicIds
 from recovery.partition.inventory import owner_findings
-from recovery.partition.partition import SMALL_FILE_LIMIT, Points
+from recovery.partition.points import SMALL_FILE_LIMIT, Points
 from recovery.plan.decide import Flushed, Where, decide
 from recovery.plan.digest import sha256_of
 from recovery.plan.findings import Damage, Finding

@@ -16,14 +16,15 @@ from typing import Final, Protocol
 
 from recovery.logdir.log_dir import LogDirState, plan_log_dir_files, read_log_dir
 from recovery.logdir.nearness import is_near
-from recovery.partition.at_a_glance import look_at
 from recovery.partition.inventory import resolve, take_inventory
 from recovery.partition.memory import Job, Memory
-from recovery.partition.partition import Points, Survey
-from recovery.partition.partition_plan import PlannedPartition, no_plan, plan_partition
+from recovery.partition.partition import Survey
+from recovery.partition.partition_plan import no_plan, plan_partition
+from recovery.partition.points import Points
 from recovery.plan.findings import Damage, Finding
-from recovery.plan.plan import Action, LogDirPlan, PlanOptions, RecoveryPlan
-from recovery.segment.verify import ROOM, Depth, Room, SegmentReport, fold_index
+from recovery.plan.plan import Action, LogDirPlan, PlannedPartition, PlanOptions, RecoveryPlan
+from recovery.segment.segment_report import ROOM, Depth, Room, SegmentReport
+from recovery.segment.verify import fold_index
 from storage.disk.fs import ReadFs
 from storage.disk.pool import Pool, Task
 from storage.reading.log_reader import LogReader
@@ -218,10 +219,7 @@ class _Scans:
         return self._side_by_side(surveys)
 
     def _list(self, survey: Survey) -> None:
-        if survey.points.clean and survey.options.depth == Depth.QUICK.value:
-            look_at(survey, self._readers.reader)
-        else:
-            survey.prepare(self._readers.reader)
+        survey.prepare(self._readers.reader)
         self.reporter.listed(survey.partition, sum(job.files.log_stat.size for job in survey.jobs), len(survey.jobs))
 
     def _scan(self, survey: Survey, job: Job) -> SegmentReport:
@@ -300,8 +298,6 @@ def _is_scanned(one: _Submitted) -> bool:
 
 
 def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartition:
-    if survey.done is not None:
-        return survey.done
     if any(finding.kind in (Damage.READ_ERROR, Damage.VANISHED) for finding in survey.findings):
         return no_plan(survey)
     done = plan_partition(survey, reports, reader)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from checkpoint.leader_epoch import EpochStart, assign, truncate_from_end, truncate_from_start
 from recovery.plan.findings import Damage
 from recovery.segment.epoch_runs import leave_out_undercut
-from recovery.segment.verify import SegmentReport
+from recovery.segment.segment_report import SegmentReport
 from storage.base.errors import BatchCorrupt
 from storage.base.units import Epoch, Offset
 from storage.disk.fs import ReadFs

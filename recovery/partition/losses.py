@@ -8,7 +8,8 @@ from typing import Final
 
 from recovery.plan.findings import Damage, Finding
 from recovery.segment.index_checks import load_checked
-from recovery.segment.verify import Depth, SegmentFiles, SegmentReport
+from recovery.segment.segment_files import SegmentFiles
+from recovery.segment.segment_report import Depth, SegmentReport
 from storage.base.errors import CorruptData
 from storage.base.units import Offset
 from storage.disk.fs import ReadFs

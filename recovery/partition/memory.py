@@ -6,7 +6,8 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from recovery.plan.digest import sha256_of
-from recovery.segment.verify import Room, SegmentFiles, SegmentReport, Wanted
+from recovery.segment.segment_files import SegmentFiles
+from recovery.segment.segment_report import Room, SegmentReport, Wanted
 from storage.disk.fs import FileStat, ReadFs, read_all
 
 _SWAP: Final = ".swap"

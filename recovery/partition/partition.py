@@ -7,65 +7,33 @@ into a plan. Between the two the scans may run on any thread, in any order.
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, NamedTuple
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.leader_epoch import EpochStart, decode_epochs
+from recovery.kraft.metadata_snapshots import check_metadata_snapshot
 from recovery.partition.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
 from recovery.partition.memory import Job, Memory
-from recovery.partition.metadata_snapshots import check_metadata_snapshots
+from recovery.partition.points import SMALL_FILE_LIMIT, Points
 from recovery.plan.findings import Damage, Finding, Subject
 from recovery.plan.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlanOptions
 from recovery.segment.index_checks import load_checked
 from recovery.segment.quick_look import check_segments
-from recovery.segment.verify import (
-    ROOM,
-    Depth,
-    Progress,
-    Room,
-    ScanOptions,
-    SegmentReport,
-    scan_segment,
-)
+from recovery.segment.segment_report import ROOM, Depth, Progress, Room, ScanOptions, SegmentReport
+from recovery.segment.verify import scan_segment
 from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
+from storage.base.names import FileRole, FileState
 from storage.base.units import Offset
 from storage.disk.fs import ReadFs, read_all
 from storage.index.txn_index import LoadSanity, check_as_on_load
 from storage.producers.producer_state import ProducerState, decode_snapshot
 from storage.reading.log_reader import LogReader
 
-if TYPE_CHECKING:
-    from recovery.kraft.topic_ids import TopicIds
-    from recovery.partition.partition_plan import PlannedPartition
-
-SMALL_FILE_LIMIT: Final = 64 << 20
-_SWAP: Final = ".swap"
-
-
-class Points(NamedTuple):
-    """What the checkpoints of the log directory say of one partition.
-
-    `recovery_point` is None where the checkpoint itself is lost; 0 where it has no entry. `clean`: the next start of a
-    broker will take this log for cleanly shut down; `flushed`: it was, so all of it is durable.
-    """
-
-    recovery_point: int | None
-    log_start: int
-    clean: bool = False
-    flushed: bool = False
-    marker: bool = False
-    metadata: bool = False
-    """It is the KRaft metadata log."""
-    topic: str = ""
-    topic_ids: TopicIds | None = None
-    """Of a KRaft broker, whose partitions must each have a topic id."""
-
 
 class Survey:
     """One partition on its way from a listing to a plan."""
 
     __slots__ = (
-        "derive_from", "directory", "done", "epochs", "findings", "fs", "inventory", "jobs", "memory", "options",
+        "derive_from", "directory", "epochs", "findings", "fs", "inventory", "jobs", "memory", "options",
         "partition", "points", "resolved", "room", "scope", "shallow", "state", "whole_from", "whole_state",
     )  # fmt: skip
 
@@ -94,8 +62,6 @@ class Survey:
         """With everything read: from which segment on, and from which state, the side files can be held against it."""
         self.epochs: list[EpochStart] | None = None
         """What the leader epoch file says; None where it is missing or cannot be used."""
-        self.done: PlannedPartition | None = None
-        """Its plan, where a glance was enough."""
         self.forget()
 
     def forget(self) -> None:
@@ -136,9 +102,14 @@ class Survey:
             wanted |= set(range(len(segments)))
         self._choose_producer_start(wanted)
         if self.points.metadata and self.options.depth != Depth.QUICK.value:
-            self.findings += check_metadata_snapshots(self.fs, self.inventory)
+            self._check_metadata_snapshots()
         last = len(segments) - 1
         self.jobs = [Job(segments[n], canonical=n >= self.scope, active=n == last) for n in sorted(wanted)]
+
+    def _check_metadata_snapshots(self) -> None:
+        for name, entry in self.inventory.entries.items():
+            if entry.file.role is FileRole.METADATA_SNAPSHOT and entry.file.state is FileState.LIVE:
+                self.findings += check_metadata_snapshot(self.fs, self.directory / name, entry.stat.size)
 
     @property
     def scan_options(self) -> ScanOptions:

@@ -1,7 +1,7 @@
 """The decision table: what is done about a finding, given where it was found.
 
-The rows carry the letters of the table in docs/decisions.md. They are data: a test walks every combination of the
-conditions and demands that exactly one row fits.
+The rows carry the letters of the table in docs/understand/damage-table.md. They are data: a test walks every
+combination of the conditions and demands that exactly one row fits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
-from recovery.plan.findings import Subject
+from recovery.plan.findings import Finding, Subject
+from recovery.plan.plan import Verdict
 
 
 class Flushed(Enum):
@@ -124,3 +125,9 @@ def decide(subject: Subject, where: Where) -> Row:
     """Return the one row that says what to do about a finding on `subject`."""
     (row,) = matching_rows(subject, where)
     return row
+
+
+def judge(finding: Finding, where: Where) -> Verdict:
+    """Return the verdict on one finding."""
+    row = decide(finding.kind.subject, where)
+    return Verdict(finding, row.letter, row.decision.value)

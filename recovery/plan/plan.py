@@ -213,6 +213,13 @@ class RecoveryPlan(NamedTuple):
 _OF_THE_PLAN: Final = RecoveryPlan._fields.index("seen")
 
 
+class PlannedPartition(NamedTuple):
+    """The plan of one partition and the derived contents that it writes, by path."""
+
+    plan: RecoveryPlan
+    contents: dict[PurePath, bytes]
+
+
 class PlanOptions(NamedTuple):
     """Everything besides the bytes that the plan depends on; `apply` plans again with the same."""
 

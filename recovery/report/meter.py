@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from recovery.report.report import count, short_size
+from recovery.plan.words import count, short_size
 
 Clock = Callable[[], float]
 """Returns seconds that never jump."""

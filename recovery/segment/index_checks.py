@@ -10,6 +10,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from recovery.plan.findings import Damage, Finding
+from recovery.segment.segment_files import SegmentFiles
+from recovery.segment.segment_report import ScanOptions
 from storage.base.errors import FileVanished
 from storage.base.layout import Layout
 from storage.base.units import Offset
@@ -18,7 +20,6 @@ from storage.index.indexes import OFFSET_ENTRY, TIME_ENTRY, IndexFaultKind, Offs
 from storage.reading.log_reader import is_zero
 
 if TYPE_CHECKING:
-    from recovery.segment.verify import ScanOptions, SegmentFiles
     from storage.kernel.fold import SegmentFold
 
 _SHORT_BYTES: Final = 16 << 20

@@ -12,7 +12,8 @@ from typing import Final
 
 from recovery.plan.findings import Damage, Finding
 from recovery.segment.index_checks import IndexTails, check_index_shapes, tail_size
-from recovery.segment.verify import Depth, LogDamage, ScanOptions, SegmentFiles, SegmentReport, kind_of
+from recovery.segment.segment_files import SegmentFiles
+from recovery.segment.segment_report import Depth, LogDamage, ScanOptions, SegmentReport, kind_of
 from storage.base.errors import EnvironmentFault, FileVanished
 from storage.disk.fs import FileStat, ReadFs
 from storage.disk.parts import Part, read_parts
@@ -41,6 +42,13 @@ def check_segments(
         some = segments[first : first + _AT_ONCE]
         reports += _Look(fs, some, bases[first : first + _AT_ONCE], options, reader).run()
     return reports
+
+
+def check_segment(
+    fs: ReadFs, files: SegmentFiles, next_base: int | None, options: ScanOptions, reader: LogReader
+) -> SegmentReport:
+    """Return a report on one segment as `check_segments` gives it."""
+    return check_segments(fs, [files], next_base, options, reader)[0]
 
 
 class _Look:

@@ -1,9 +1,9 @@
-"""Dispatch: which handler answers a request, what it is told, and what becomes of its answer.
+"""Dispatch: the handler of each request, what it receives, and how its answer is sent.
 
 A handler takes a `Call` and returns plain values in the field names of the newest version, or an awaitable of such, or
 None where no answer is due (Produce with acks 0). All run in the thread of the listener's loop and must not block it.
-It raises `CloseConnection` where the protocol has no other way to say no. Whatever else it raises is a fault of ours:
-the connection is closed and the fault is told to `on_fault`; no client sees it as an unknown error.
+It raises `CloseConnection` where the protocol has no error code. Any other exception is a fault of ours: the connection
+is closed and the fault reported; no client sees it as an unknown error.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, cast
 from server.api.errors import CloseConnection, ErrorCode
 from server.api.versions import ApiKey, advertised, serves
 from wire.messages import Header, Request, decode, encode, encode_as, read_header
-from wire.segments import Segment, let_go
+from wire.segments import Segment, close_files
 
 Values = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerInfo:
-    """What the listener tells of itself: where clients shall connect, as which node of which cluster."""
+    """The listener as clients see it: the address to connect to, node and cluster."""
 
     host: str
     port: int
@@ -50,7 +50,7 @@ Handler = Callable[[Call], Answer | Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who is at the other end of a connection; `here`: where he has come to, if he is to be told to come there."""
+    """The peer of a connection; `here`: the address it connected to, if it is to connect there again."""
 
     host: str
     principal: str = "ANONYMOUS"
@@ -58,24 +58,24 @@ class Client:
 
 
 def discard(answer: Answer) -> None:
-    """Let go of the files of an answer that nobody waits for any more."""
+    """Close the files of an answer whose client is gone."""
     for topic in cast("Iterable[Any]", (answer or {}).get("responses", ())):
         for partition in topic.get("partitions", ()):
-            let_go(list(partition.get("records") or ()))
+            close_files(list(partition.get("records") or ()))
 
 
 class Dispatcher:
-    """The handlers by key; ApiVersions shows exactly what is there, and is there itself."""
+    """The handlers by key; ApiVersions lists exactly these, and itself."""
 
     def __init__(self, handlers: Mapping[int, Handler], info: ListenerInfo, now_ms: Callable[[], int]) -> None:
         self.handlers: dict[int, Handler] = {ApiKey.API_VERSIONS: self._api_versions, **handlers}
         self.info, self._now_ms = info, now_ms
         self.ending: list[Callable[[], None]] = []
-        """Called when the listener begins to stop: whoever waits for others is to be answered."""
+        """Called when the listener begins to stop, to answer clients that wait for others."""
         self.ended: list[Callable[[], Awaitable[None]]] = []
-        """Called once nothing is asked any more."""
+        """Awaited once no request is left."""
         self.trailing = 0
-        """Requests with bytes behind them so far."""
+        """Requests so far that had bytes behind them."""
 
     def decoded(self, frame: memoryview) -> Request | Header:
         """Return the request in a frame; the header alone of an ApiVersions request of an unknown version.
@@ -101,7 +101,7 @@ class Dispatcher:
         return self.handlers[request.api_key](call)
 
     def refused_version(self, header: Header) -> list[Segment]:
-        """Return what an ApiVersions request of an unknown version gets: version 0, with the range of itself."""
+        """Return the answer to ApiVersions of an unknown version: version 0, with the versions that are served."""
         values = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": advertised([ApiKey.API_VERSIONS])}
         return encode_as(ApiKey.API_VERSIONS, 0, header.correlation_id, values)
 

@@ -1,7 +1,7 @@
-"""The error codes of the wire protocol, and which of them stands for what the engine raises.
+"""The error codes of the wire protocol, and the code of each exception of the engine.
 
-A client never sees `UNKNOWN_SERVER_ERROR` from here: producers take it for final and drop their records. What is not
-known becomes a code that clients try again after, or the connection is closed.
+A client never sees `UNKNOWN_SERVER_ERROR` from here: producers take it for final and drop their records. An unknown
+fault becomes a code after which clients try again, or the connection is closed.
 Source: Apache Kafka 4.3.0, org.apache.kafka.common.protocol.Errors.
 """
 
@@ -206,7 +206,7 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """Return the code that tells a client of `error`; NOT_LEADER_OR_FOLLOWER, to be tried again, for any unknown."""
+    """Return the code of `error` for clients; NOT_LEADER_OR_FOLLOWER, to be tried again, for an unknown one."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code

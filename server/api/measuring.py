@@ -11,7 +11,7 @@ from server.api.dispatch import Answer, Call, Handler
 
 
 class Latencies:
-    """Times from the moment a request is begun to its answer, by api key; for the thread of the loop."""
+    """Times from the beginning of a request to its answer, by api key; for the thread of the loop."""
 
     def __init__(self) -> None:
         self.counts: dict[int, list[int]] = {}

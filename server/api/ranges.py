@@ -1,13 +1,13 @@
 """SharedFiles: the files of which ranges wait to be sent, each open once however many ranges wait.
 
-A segment's file may be closed while a range of it is on its way: compaction has replaced it, or retention let it go. So
-a range has a descriptor of its own, shared with the other ranges of that file and closed with the last of them.
+A segment's file may be closed while a range of it is being sent: compaction replaced it, or retention deleted it. So a
+range has a descriptor of its own, shared with the other ranges of that file and closed with the last of them.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from storage.disk.fs import ReadFile
@@ -15,6 +15,14 @@ from wire.segments import FileRange, Segment
 
 SMALL: Final = 32 << 10
 """Bytes up to which a range is read at once: that is cheaper than two more system calls."""
+
+
+@runtime_checkable
+class Duplicable(Protocol):
+    """A file whose descriptor can be had a second time, for the kernel to send from; files in memory have none."""
+
+    def duplicate(self) -> int:
+        """Return a descriptor of its own for the same file; the caller closes it."""
 
 
 class _Shared:
@@ -48,7 +56,7 @@ class _Shared:
 
 
 class SharedFiles:
-    """See the module. For the thread of the loop."""
+    """Open files by the `ReadFile` of their segment; for the thread of the loop."""
 
     def __init__(self) -> None:
         self._files: WeakKeyDictionary[ReadFile, _Shared] = WeakKeyDictionary()
@@ -58,13 +66,12 @@ class SharedFiles:
 
         Raises `ReadFault`, `OSError`, and `ValueError` where the file was closed meanwhile.
         """
-        duplicate = getattr(file, "duplicate", None)
-        if size <= small or duplicate is None:
+        if size <= small or not isinstance(file, Duplicable):
             buffer = memoryview(bytearray(size))
             if file.read_into(position, buffer) < size:
                 raise OSError("a file is shorter than it was")
             return buffer
         shared = self._files.get(file)
         if shared is None or not shared.is_open:
-            shared = self._files[file] = _Shared(duplicate())
+            shared = self._files[file] = _Shared(file.duplicate())
         return FileRange(shared.taken(), position, size)

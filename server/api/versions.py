@@ -56,7 +56,7 @@ class ApiKey(IntEnum):
 
 
 class Versions(NamedTuple):
-    """From `lowest` to `highest`; `shown` is what clients are told as the lowest."""
+    """From `lowest` to `highest`; `shown` is the lowest one in the answer to ApiVersions."""
 
     lowest: int
     highest: int
@@ -108,7 +108,7 @@ VERSIONS: Final[Mapping[int, Versions]] = MappingProxyType({
 
 
 def serves(api_key: int, version: int) -> bool:
-    """Tell whether a request of this version may be decoded and answered."""
+    """Return whether a request of this version may be decoded and answered."""
     found = VERSIONS.get(api_key)
     return found is not None and found.lowest <= version <= found.highest
 

@@ -1,7 +1,7 @@
-"""What handlers are given to look at: topics, partitions, log directories, and the store that has them.
+"""What handlers read: topics, partitions, log directories, and the store that has them.
 
 `ReadStore` is the reading half of a store. Two have it: the one over the engine, which writes as well, and the one over
-a directory that nobody has repaired. All is for the thread of the listener's loop; nothing in here blocks for long.
+an unrepaired directory. All is for the thread of the listener's loop; nothing in here blocks for long.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from server.api.dispatch import ListenerInfo
 from storage.base.config import LogConfig
 from storage.base.errors import EnvironmentFault
 from storage.base.units import TopicPartition
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import ReadableLog
 
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic: its id (None: its directories do not tell), how many partitions, settings in force and as given."""
+    """A topic: its id (None: its directories have none), its number of partitions, settings in force and as given."""
 
     name: str
     topic_id: bytes | None
     partitions: int
     config: LogConfig
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What was set for this topic, by Kafka's names."""
+    """Settings of this topic alone, by Kafka's names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class LogDirView:
 
 
 class ReadStore(Protocol):
-    """See the module."""
+    """The reading half of a store."""
 
     is_read_only: bool
 
@@ -54,7 +54,7 @@ class ReadStore(Protocol):
         """Return the log of a partition; raises `UnknownTopic` and `PartitionOffline`."""
 
     def leader_epoch(self, name: TopicPartition) -> int:
-        """Return the leader epoch that clients are told; raises as `log` does."""
+        """Return the leader epoch for clients; raises as `log` does."""
 
     def end_offset_for_epoch(self, name: TopicPartition, epoch: int) -> tuple[int, int] | None:
         """Return the newest leader epoch up to `epoch` and where it ends, None for one that is not known.
@@ -74,7 +74,7 @@ class ReadStore(Protocol):
 
 @dataclass(slots=True)
 class Parts:
-    """What handlers are made from. The coordinators are there in the writing mode only."""
+    """The parts that handlers share. Transactions and producer ids of the log exist in the writing mode only."""
 
     store: Any
     """A `ReadStore`, in the writing mode a `Store`."""

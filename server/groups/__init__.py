@@ -1,1 +1,1 @@
-"""Consumer groups as Kafka's group coordinator keeps them, for the classic protocol of members that join and sync."""
+"""Consumer groups and their committed offsets, as the group coordinator of Kafka keeps them."""

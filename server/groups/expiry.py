@@ -1,4 +1,4 @@
-"""Which committed offsets have been kept long enough, and which groups are gone with them.
+"""Expiry of committed offsets, and of groups that have none left.
 
 Source: Apache Kafka 4.3.0, OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetExpirationCondition.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from server.groups.group import Group
-from server.groups.member import CONSUMER
+from server.groups.classic.facts import GroupFacts
+from server.groups.classic.member import CONSUMER
+from server.groups.classic.world import GroupState
 from server.groups.offsets import Offsets
 from server.groups.records import OffsetKey, OffsetValue
-from server.groups.world import GroupState
 
 
-def expired(group: Group, offsets: Offsets, now_ms: int, retention_ms: int) -> tuple[list[OffsetKey], bool]:
-    """Return the keys of a group's offsets that may go, and whether no offset is left that keeps the group."""
+def expired(group: GroupFacts, offsets: Offsets, now_ms: int, retention_ms: int) -> tuple[list[OffsetKey], bool]:
+    """Return the keys of offsets that expire, and whether no offset is left that keeps the group."""
     since = _kept_since(group)
     found = offsets.of_group(group.group_id)
     if since is None:
@@ -29,8 +29,8 @@ def expired(group: Group, offsets: Offsets, now_ms: int, retention_ms: int) -> t
     return keys, len(keys) == len(found) and not offsets.has_open_transactions(group.group_id)
 
 
-def _kept_since(group: Group) -> Callable[[OffsetValue], int] | None:
-    """Return what gives the time from which an offset is kept; None while the group's offsets are all in use."""
+def _kept_since(group: GroupFacts) -> Callable[[OffsetValue], int] | None:
+    """Return the function for the time from which an offset is kept; None while the group's offsets are all in use."""
     if group.roster.protocol_type is None:
         return lambda value: value.commit_timestamp
     if group.state is GroupState.EMPTY:

@@ -1,4 +1,4 @@
-"""What one partition of `__consumer_offsets` says, read from its log: offsets, classic groups, groups of other kinds.
+"""Offsets and groups of one partition of `__consumer_offsets`, read from its log.
 
 Source: Apache Kafka 4.3.0, CoordinatorLoaderImpl, GroupCoordinatorShard.replay.
 """
@@ -16,7 +16,7 @@ from server.store.loading import load
 from storage.batch.batch import CONTROL_BIT, LOG_OVERHEAD, TRANSACTIONAL_BIT, BatchHeader, parse_header
 from storage.batch.control import ControlType, EndTxnMarker, decode_control
 from storage.batch.record import Record, records_of
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import ReadableLog
 
 _PIECE: Final = 1 << 20
 
@@ -36,7 +36,7 @@ class NewerGroup:
 
 @dataclass(slots=True)
 class Image:
-    """See the module. `next_offset` is where reading goes on."""
+    """Offsets, classic groups, groups of newer protocols; `next_offset` is where reading goes on."""
 
     offsets: Offsets = field(default_factory=Offsets)
     groups: dict[str, GroupValue] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What is shown of groups: all in short, one with its members.
+"""Groups as clients list and describe them.
 
 Source: Apache Kafka 4.3.0, GroupMetadataManager.listGroups and describeGroups, DescribeGroupsHandler.
 """
@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from server.api.errors import ErrorCode
+from server.groups.classic.world import GroupState
 from server.groups.records import Protocol
 from server.groups.shard import Shard
-from server.groups.world import GroupState
 
 
 def listed(shards: Sequence[Shard], states: Iterable[str], types: Iterable[str]) -> list[dict[str, Any]] | ErrorCode:
-    """Return all groups, or those in some states and of some types; what keeps them from being told.
+    """Return all groups, or those in some states and of some types; or why they cannot be listed.
 
     Names of states and types are taken in any case.
     """
@@ -33,7 +33,7 @@ def listed(shards: Sequence[Shard], states: Iterable[str], types: Iterable[str])
 
 
 def _of_shard(shard: Shard) -> Iterator[dict[str, Any]]:
-    for group in shard.all_known():
+    for group in (group.facts for group in shard.all_known()):
         yield _line(group.group_id, group.roster.protocol_type or "", group.state.value, Protocol.CLASSIC)
     for group_id, newer in shard.image.newer.items():
         state = "Stable" if newer.has_members and shard.is_taken(group_id) else "Empty"
@@ -45,12 +45,13 @@ def _line(group_id: str, protocol_type: str, state: str, kind: Protocol) -> dict
 
 
 def described(shard: Shard | ErrorCode, group_id: str) -> dict[str, Any]:
-    """Return a group with its members. One that is not there is dead, as a broker has it."""
+    """Return a group with its members. An unknown group is dead, as with a broker."""
     if isinstance(shard, ErrorCode):
         return {"group_id": group_id, "error_code": shard}
-    group = shard.known(group_id)
-    if group is None:
+    known = shard.known(group_id)
+    if known is None:
         return {"group_id": group_id, "error_code": ErrorCode.NONE, "group_state": GroupState.DEAD.value}
+    group = known.facts
     is_stable = group.state is GroupState.STABLE
     return {
         "group_id": group_id,

@@ -22,7 +22,7 @@ class Committed(NamedTuple):
 
 
 class Offsets:
-    """See the module. Whatever is put in place must be newer, by its place in the log, than what is there."""
+    """Offsets by group. An offset that is put must come from a later record than the one it replaces."""
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[Place, Committed]] = {}
@@ -62,11 +62,11 @@ class Offsets:
         return found.value
 
     def of_group(self, group: str) -> Mapping[Place, Committed]:
-        """Return all that a group has committed; do not change it, nor what is in here meanwhile."""
+        """Return all offsets of a group: a view, not to be changed, and valid until the next change."""
         return self._committed.get(group, {})
 
     def has(self, group: str) -> bool:
-        """Tell whether a group has committed offsets, or is about to."""
+        """Return whether a group has committed offsets, or is about to."""
         return group in self._committed or self.has_open_transactions(group)
 
     def positions(self) -> Iterator[tuple[str, Place, int]]:
@@ -81,12 +81,12 @@ class Offsets:
         return waiting | self._committed.keys()
 
     def is_pending(self, group: str, place: Place) -> bool:
-        """Tell whether an open transaction may change a committed offset."""
+        """Return whether an open transaction may change a committed offset."""
         key = OffsetKey(group, *place)
         return any(key in keys for keys in self._pending.values())
 
     def has_open_transactions(self, group: str) -> bool:
-        """Tell whether any open transaction has offsets of a group."""
+        """Return whether any open transaction has offsets of a group."""
         return any(key.group == group for keys in self._pending.values() for key in keys)
 
     def keys_of(self, group: str) -> set[OffsetKey]:

@@ -1,4 +1,4 @@
-"""What can be set for groups, by the names and with the defaults of a broker.
+"""Settings of groups, with the names and defaults of a broker.
 
 Source: Apache Kafka 4.3.0, GroupCoordinatorConfig.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from server.groups.world import GroupSettings
+from server.groups.classic.world import GroupSettings
 from storage.base.errors import ConfigInvalid, printable
 from storage.base.numerals import parse_int64
 from storage.base.units import INT32_MAX, INT64_MAX
@@ -19,17 +19,17 @@ _MINUTE_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """`group`: what a group asks of its members. Times in ms, sizes in characters as a broker counts them."""
+    """`group`: limits for members. Times in ms, sizes in characters as a broker counts them."""
 
     group: GroupSettings = field(default_factory=GroupSettings)
     metadata_max_size: int = 4_096
     """`offset.metadata.max.bytes`"""
     retention_ms: int = 7 * 24 * 60 * _MINUTE_MS
-    """`offsets.retention.minutes`: how long offsets are kept that nobody uses."""
+    """`offsets.retention.minutes`: how long unused offsets are kept."""
     check_interval_ms: int = 10 * _MINUTE_MS
     """`offsets.retention.check.interval.ms`"""
     newer_session_ms: int = 45_000
-    """How long members of groups of a newer protocol, which is not served, are taken to be there after a start."""
+    """How long groups of a newer protocol, which is not served, count as having members after a start."""
 
 
 def settings_of_broker(properties: Mapping[str, str]) -> CoordinatorSettings:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from engine.settings.identity import draw_id
 from server.api.clock import Handle, Timers
 from server.api.errors import ErrorCode, code_of
-from server.groups.group import Group
+from server.groups.classic.group import Group
 from server.groups.image import Image
 from server.groups.records import (
     GroupKey,
@@ -38,7 +38,7 @@ Change: TypeAlias = tuple[Key, OffsetValue | GroupValue | None]
 
 
 class NotStored(LogmendError):
-    """A change could not be written; `code` tells a client what to do."""
+    """A change could not be written; `code` is the answer to the client."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code)
@@ -46,7 +46,7 @@ class NotStored(LogmendError):
 
 
 class Shard:
-    """See the module. It is the `World` of its groups."""
+    """One partition: its image, its groups, and the `World` that they call."""
 
     def __init__(self, name: TopicPartition, store: Any, timers: Timers, settings: CoordinatorSettings) -> None:
         self.name, self._store, self._timers, self.settings = name, store, timers, settings
@@ -57,7 +57,7 @@ class Shard:
         self._opened_ms = 0
 
     def open(self, image: Image) -> None:
-        """Begin to answer, with what the log says."""
+        """Begin to answer, with the image of the log."""
         self.image, self._opened_ms = image, self.now_ms()
         for group_id, value in image.groups.items():
             self.groups[group_id] = Group.restored(group_id, value, self, self.settings.group)
@@ -68,13 +68,13 @@ class Shard:
                 group.wake()
 
     def close(self) -> None:
-        """Answer everybody who waits; nothing is answered from now on."""
+        """Answer every client that waits; later requests are refused."""
         self.fault = ErrorCode.COORDINATOR_NOT_AVAILABLE
         for group in self.groups.values():
             group.die()
         self.groups.clear()
 
-    # What groups reach of the world
+    # The `World` of groups
 
     def now_ms(self) -> int:
         return self._timers.now_ms()
@@ -87,44 +87,44 @@ class Shard:
         return "-".join(drawn[start:end] for start, end in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
 
     def store(self, group_id: str, value: GroupValue, done: Callable[[ErrorCode], None]) -> None:
-        def told(written: asyncio.Future[None]) -> None:
+        def report(written: asyncio.Future[None]) -> None:
             error = written.exception() if not written.cancelled() else None
             done(error.code if isinstance(error, NotStored) else ErrorCode.NONE)
 
-        self.write([(GroupKey(group_id), value)]).add_done_callback(told)
+        self.write([(GroupKey(group_id), value)]).add_done_callback(report)
 
     # Groups
 
     def has(self, group_id: str) -> bool:
-        """Tell whether its log speaks of a group."""
+        """Return whether its log has records of a group."""
         return group_id in self.groups or group_id in self.image.newer or self.image.offsets.has(group_id)
 
     def known(self, group_id: str) -> Group | None:
-        """Return a group that is there; one that has offsets and nothing else is there, too, and empty."""
+        """Return a group, None if it is unknown; one that has committed offsets alone is an empty group."""
         group = self.groups.get(group_id)
         if group is None and group_id not in self.image.newer and self.image.offsets.has(group_id):
             group = self.make(group_id)
         return group
 
     def all_known(self) -> list[Group]:
-        """Return all groups that are there."""
+        """Return all groups."""
         for group_id in self.image.offsets.groups():
             self.known(group_id)
         return list(self.groups.values())
 
     def make(self, group_id: str) -> Group:
         """Return a new group, of which the log knows nothing yet."""
-        return self.groups.setdefault(group_id, Group(group_id, self, self.settings.group))
+        return self.groups.setdefault(group_id, Group.new(group_id, self, self.settings.group))
 
     def remove(self, group_id: str) -> list[Change]:
-        """Let an empty group, of whatever kind, go at once; return what removes it from the log, offsets included."""
+        """Remove an empty group of any kind; return the changes that remove it, and its offsets, from the log."""
         if (group := self.groups.pop(group_id, None)) is not None:
             group.die()
         changes: list[Change] = [(key, None) for key in sorted(self.image.offsets.keys_of(group_id))]
         return changes + (self.replace_newer(group_id) or [(GroupKey(group_id), None)])
 
     def is_taken(self, group_id: str) -> bool:
-        """Tell whether a group of another protocol has this name, and may not be replaced by a classic one."""
+        """Return whether a group of another protocol has this name, and may not be replaced by a classic one."""
         newer = self.image.newer.get(group_id)
         if newer is None:
             return False
@@ -132,7 +132,7 @@ class Shard:
         return newer.protocol is not Protocol.CONSUMER or (newer.has_members and self.now_ms() < session_ends)
 
     def replace_newer(self, group_id: str) -> list[Change]:
-        """Return what removes an empty group of the consumer protocol, so that a classic one may have its name."""
+        """Return the changes that remove an empty group of the consumer protocol, for a classic one of its name."""
         newer = self.image.newer.pop(group_id, None)
         return [] if newer is None else [(key, None) for key in _last_first(newer.keys)]
 
@@ -180,16 +180,27 @@ class Shard:
                 self.image.offsets.forget(key, offset)
 
 
+async def stored(shard: Shard, changes: Sequence[Change], producer: tuple[int, int] = (-1, -1)) -> ErrorCode:
+    """Write changes, if any, as part of the transaction of a producer (id and epoch); return NONE once they count."""
+    if not changes:
+        return ErrorCode.NONE
+    try:
+        await shard.write(changes, producer_id=producer[0], producer_epoch=producer[1])
+    except NotStored as refusal:
+        return refusal.code
+    return ErrorCode.NONE
+
+
 def refused(error: BaseException | None) -> ErrorCode:
-    """Return what a client is told of a change of its group that could not be written.
+    """Return the error code for a change of a group that could not be written.
 
     Source: Apache Kafka 4.3.0, CoordinatorOperationExceptionHelper.
     """
     code = code_of(error) if isinstance(error, Exception) else ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return _TOLD.get(code, code)
+    return _CODES.get(code, code)
 
 
-_TOLD = {
+_CODES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -20,7 +20,7 @@ from server.net.sasl import Login
 from storage.base.errors import LogmendError, printable
 from wire.frame import Frame
 from wire.messages import Header, Request
-from wire.segments import Segment, let_go
+from wire.segments import Segment, close_files
 
 _AT_A_TIME: Final = 16
 """Requests of one connection before the others have their turn."""
@@ -31,7 +31,7 @@ class Sink(Protocol):
 
     @property
     def is_congested(self) -> bool:
-        """Whether the peer does not take what was sent before."""
+        """Whether the peer has not received what was sent before."""
 
     def send(self, segments: list[Segment]) -> None:
         """Send these bytes, now or when the peer takes them."""
@@ -43,11 +43,11 @@ class Sink(Protocol):
         """End the connection once the peer has what was sent."""
 
     def look(self) -> None:
-        """See anew whether to read."""
+        """Start or stop reading, as `wants_more` says now."""
 
 
 class Tally:
-    """What is counted over all connections."""
+    """Counts over all connections."""
 
     def __init__(self) -> None:
         self.requests: Counter[int] = Counter()
@@ -56,11 +56,11 @@ class Tally:
         """Connections that we ended, by kind of reason."""
         self.received = self.sent = self.accepted = 0
         self.report: Callable[[str, str], None] = lambda _kind, _reason: None
-        """Told why a connection was ended, by kind and in words."""
+        """Receives why a connection was ended, by kind and in words."""
 
 
 class _Slot:
-    """A request that was begun, and its response once it is there."""
+    """A request that was begun, and its response once it is ready."""
 
     __slots__ = ("frame", "future", "is_done", "key", "request", "segments")
 
@@ -73,7 +73,7 @@ class _Slot:
 
 
 class Conversation:
-    """See the module. For the thread of the loop."""
+    """The requests of one connection; for the thread of the loop."""
 
     def __init__(
         self, dispatcher: Dispatcher, sink: Sink, client: Client, limits: Limits, tally: Tally, login: Login | None
@@ -90,12 +90,12 @@ class Conversation:
 
     @property
     def is_logged_in(self) -> bool:
-        """Whether nobody has to say who they are any more."""
+        """Whether the client is authenticated, or need not be."""
         return self._login is None
 
     @property
     def frame_limit(self) -> int:
-        """Bytes of the largest frame by now."""
+        """Bytes of the largest frame that is accepted now."""
         return self._limits.frame if self._login is None else self._limits.frame_before_login
 
     @property
@@ -118,18 +118,18 @@ class Conversation:
         self.pump()
 
     def end(self) -> None:
-        """Take no more; what was begun is finished, what was not is dropped."""
+        """Take no more frames; requests that were begun are finished, the others dropped."""
         self._is_ending = True
         self._drop_queue()
 
     def over(self) -> None:
-        """The connection is gone: what is still to come is dropped."""
+        """The connection is gone: drop its answers."""
         self._is_over = self._is_ending = True
         self._drop_queue()
         for slot in self._slots:
             slot.frame.release()
-            let_go(slot.segments)
-            if slot.future is not None and slot.key == ApiKey.FETCH:  # whatever else was begun is finished
+            close_files(slot.segments)
+            if slot.future is not None and slot.key == ApiKey.FETCH:  # other requests are finished
                 slot.future.cancel()
         self._slots.clear()
 

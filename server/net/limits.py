@@ -1,4 +1,4 @@
-"""The limits of the listener: what one client, and all of them together, may take of memory, files and time."""
+"""The limits of the listener: memory, files and time for one client, and for all of them together."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Limits:
     login_ms: int = 15_000
     """From the beginning of a connection to the end of TLS handshake and authentication."""
     frame_ms: int = 60_000
-    """For a frame that has begun, without a byte of it coming."""
+    """Within a frame, from one byte to the next."""
     sweep_ms: int = 1_000
-    """How often it is looked whose time is over."""
+    """Interval between checks of `idle_ms`, `login_ms` and `frame_ms`."""
     stop_ms: int = 5_000
-    """For what was begun to be finished when the listener stops."""
+    """For open requests when the listener stops."""

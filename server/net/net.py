@@ -1,6 +1,6 @@
 """WireServer: accepts Kafka clients and serves them in one thread, by an asyncio loop of its own.
 
-`start` binds the address and returns once it is served; `stop` lets what was begun be finished within a bounded time.
+`start` binds the address and returns once it is served; `stop` finishes open requests within a bounded time.
 Connections above the limit are closed at once, idle ones after a while.
 """
 
@@ -45,8 +45,8 @@ class ListenFailed(LogmendError):
 class ServerOptions:
     """Where to listen; `advertised` is what clients are told to connect to.
 
-    Without it that is `host` with the port that is listened on or, where `host` is every address of this machine, the
-    one that they came to.
+    Without it that is `host` with the port of the listener or, where `host` is every address of this machine, the
+    address that they connected to.
     """
 
     host: str = "127.0.0.1"
@@ -56,12 +56,12 @@ class ServerOptions:
     cluster_id: str = ""
     limits: Limits = field(default_factory=Limits)
     make_login: Callable[[], Login] | None = None
-    """For each connection; None: nobody has to say who they are."""
+    """Called for each connection; None: clients need no authentication."""
     tls: ssl.SSLContext | None = None
 
 
 class WireServer:
-    """See the module. `start`, `stop` and `connections` may be asked for from any thread."""
+    """One listening socket and its connections. `start`, `stop` and `connections` are for any thread."""
 
     def __init__(self, options: ServerOptions, make_dispatcher: MakeDispatcher) -> None:
         self._options, self._make_dispatcher = options, make_dispatcher
@@ -93,7 +93,7 @@ class WireServer:
             raise self._failed
 
     def stop(self) -> None:
-        """Accept no more, finish what was begun within the limit of time, close all; harmless when stopped."""
+        """Accept no more, finish open requests within the time limit, close all; harmless when stopped."""
         thread, loop = self._thread, self._loop
         if thread is None or loop is None:
             return
@@ -104,7 +104,7 @@ class WireServer:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """The number of open connections."""
         return len(self._transports)
 
     @property
@@ -118,7 +118,7 @@ class WireServer:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 (told to whoever started it)
+        except BaseException as error:  # noqa: BLE001 (`start` raises it)
             self._failed = error
         finally:
             self._ready.set()
@@ -195,7 +195,7 @@ class WireServer:
         return Conversation(self._dispatcher, sink, client, options.limits, self.tally, login)
 
     async def _shake_hands(self, made: socket.socket, transport: TlsTransport) -> None:
-        """Let asyncio begin TLS; whoever does not get there in time, or at all, is gone."""
+        """Let asyncio begin TLS; a client that fails, or takes too long, is disconnected."""
         try:
             await self.loop.connect_accepted_socket(
                 lambda: transport, made, ssl=self._options.tls,
@@ -210,7 +210,7 @@ class WireServer:
         self._transports.discard(transport)
 
     def _on_room(self) -> None:
-        """There is room again: let those read on that waited for it."""
+        """There is room again: read on where a connection waited for it."""
         self.loop.call_soon(self._look_at_all)
 
     def _look_at_all(self) -> None:
@@ -249,7 +249,7 @@ class WireServer:
         if self._is_stopping:
             return
         self._is_stopping = True
-        self._close_listening()  # at once: nobody shall wait for an answer that does not come
+        self._close_listening()  # at once: no client shall wait for an answer that does not come
         self.loop.create_task(self._finish())
 
     async def _finish(self) -> None:

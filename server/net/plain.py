@@ -16,7 +16,7 @@ from typing import Final
 from server.net.conversation import Conversation, Tally
 from server.net.transport import Transport
 from wire.frame import FrameReader
-from wire.segments import FileRange, Segment, let_go, size_of
+from wire.segments import FileRange, Segment, close_files, size_of
 
 _PIECES: Final = 64
 """Buffers in one `sendmsg`."""
@@ -26,7 +26,7 @@ _A_TURN: Final = 8 << 20
 
 
 class PlainTransport(Transport):
-    """See the module. `received_into` is memory that all transports of the loop share."""
+    """One socket; `received_into` is memory that all transports of the loop share."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class PlainTransport(Transport):
 
     def send(self, segments: list[Segment]) -> None:
         if self.is_closed:
-            let_go(segments)
+            close_files(segments)
             return
         self._out.extend(segments)
         if not self._is_writing:
@@ -97,7 +97,7 @@ class PlainTransport(Transport):
         """Do what the loop asks for; a fault of ours, or memory that is not there, ends this connection alone."""
         try:
             work()
-        except Exception as error:  # noqa: BLE001 (the loop would call again at once, for ever)
+        except Exception as error:  # noqa: BLE001 (the loop would call again at once, forever)
             self._tally.closed["fault"] += 1
             self._tally.report("fault", f"{type(error).__name__}: {error}")
             self.close(str(error))
@@ -173,7 +173,7 @@ class PlainTransport(Transport):
             pieces.append(segment)
         if self._sent_of_first:
             first = pieces[0]
-            assert not isinstance(first, FileRange), "it was told apart"
+            assert not isinstance(first, FileRange), "ranges are sent elsewhere"
             pieces[0] = memoryview(first)[self._sent_of_first :]
         count = self._socket.sendmsg(pieces)  # type: ignore[arg-type]
         self._sent(count)
@@ -184,5 +184,5 @@ class PlainTransport(Transport):
         count += self._sent_of_first
         while self._out and count >= (size := size_of(self._out[0])):
             count -= size
-            let_go([self._out.popleft()])
+            close_files([self._out.popleft()])
         self._sent_of_first = count

@@ -33,7 +33,7 @@ _DELAY_SECONDS: Final = 0.1
 
 
 class Users:
-    """Who may log in. Keeps no password, only what tells whether one is right."""
+    """The users who may log in: keyed digests, no passwords."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._key = secrets.token_bytes(32)
@@ -49,12 +49,12 @@ class Users:
         return self._mechanism.make_auth_info(password, iteration_count=_ITERATIONS, salt=secrets.token_bytes(16))
 
     def is_right(self, user: str, password: str) -> bool:
-        """Tell whether this is the user's password."""
-        given = self._digest(password)
-        return hmac.compare_digest(self._plain.get(user, b""), given)
+        """Return whether this is the user's password."""
+        digest = self._digest(password)
+        return hmac.compare_digest(self._plain.get(user, b""), digest)
 
     def scram_server(self, named: Callable[[str], None]) -> Any:
-        """Return one login by SCRAM; `named` is told the name that is given."""
+        """Return one login by SCRAM; `named` receives the user name of the client."""
 
         def look_up(user: str) -> Any:
             named(user)
@@ -82,7 +82,7 @@ def parse_users(text: str, name: str) -> Users:
 
 
 class Login(Protocol):
-    """Who a peer is, being found out. `principal` is None until then; after `has_failed` nothing more is answered."""
+    """The login of a peer. `principal` is None until it succeeds; after `has_failed` nothing more is answered."""
 
     principal: str | None
     has_failed: bool
@@ -102,7 +102,7 @@ class _Exchange(Protocol):
     user: str | None
 
     def step(self, token: bytes) -> bytes:
-        """Return what is to be sent for this token; `user` is set when all is well. Raises `ValueError` if not."""
+        """Return the answer to this token; `user` is set once the login succeeds. Raises `ValueError` if it fails."""
 
 
 class _Plain:
@@ -199,7 +199,7 @@ class SaslLogin:
 
 
 def handlers() -> dict[int, Handler]:
-    """Return what answers to a login after the login; before it the connection itself does."""
+    """Return the handlers of login requests after the login; before it the connection answers them."""
 
     def refused(call: Call) -> Mapping[str, object]:
         del call

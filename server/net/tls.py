@@ -1,7 +1,7 @@
 """TlsTransport: a connection by asyncio's TLS, which the kernel cannot send files through.
 
 Ranges of files are read in pieces, the next one only when the peer has taken the last: a peer that does not read costs
-a piece and what asyncio holds.
+a piece and asyncio's buffer.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from server.net.conversation import Conversation, Tally
 from server.net.transport import Transport
 from storage.base.errors import ConfigInvalid, printable
 from wire.frame import FrameReader
-from wire.segments import FileRange, Segment, let_go
+from wire.segments import FileRange, Segment, close_files
 
 _PIECE: Final = 64 << 10
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
-    """Return what TLS is spoken with; raises `ConfigInvalid` if the files do not hold certificate and key."""
+    """Return the TLS context of the listener; raises `ConfigInvalid` if the files do not hold certificate and key."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -33,7 +33,7 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
 
 
 class TlsTransport(Transport, asyncio.BufferedProtocol):
-    """See the module; to be used like `PlainTransport` once `begin` was called."""
+    """One connection; used like `PlainTransport` once `connection_made` was called."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class TlsTransport(Transport, asyncio.BufferedProtocol):
 
     def send(self, segments: list[Segment]) -> None:
         if self.is_closed:
-            let_go(segments)
+            close_files(segments)
             return
         self._out.extend(segments)
         self._write()
@@ -171,5 +171,5 @@ class TlsTransport(Transport, asyncio.BufferedProtocol):
         self._sent_of_first += size
         if self._sent_of_first == found.size:
             self._sent_of_first = 0
-            let_go([self._out.popleft()])
+            close_files([self._out.popleft()])
         return buffer

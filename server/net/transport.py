@@ -1,4 +1,4 @@
-"""What a connection is whether or not it speaks TLS: frames that come in, and what is let go of at its end."""
+"""The part of a connection that is the same with and without TLS: frames come in, files are closed at its end."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 from server.net.conversation import Tally
 from wire.frame import Frame, FrameInvalid, FrameReader
-from wire.segments import Segment, let_go
+from wire.segments import Segment, close_files
 
 
 class Transport:
-    """A base of transports; whoever derives from it sends, and says when it reads."""
+    """A base of transports; subclasses send, and decide when to read."""
 
     def __init__(self, reader: FrameReader, tally: Tally) -> None:
         self._reader: Final = reader
@@ -23,7 +23,7 @@ class Transport:
 
     @property
     def is_midway(self) -> bool:
-        """Whether a frame has begun to come, and is let come."""
+        """Whether a frame has begun to come, and the connection reads."""
         return self._reader.is_midway and self._is_reading
 
     def close(self, reason: str = "") -> None:
@@ -48,8 +48,8 @@ class Transport:
         return [] if frame is None else [frame]
 
     def _forget(self, closed: Callable[[], None]) -> None:
-        """Let go of what has come and of what was to be sent; `closed` is told last."""
+        """Release frames that came and close files that were to be sent; call `closed` last."""
         self._reader.abandon()
-        let_go(list(self._out))
+        close_files(list(self._out))
         self._out.clear()
         closed()

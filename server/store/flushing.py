@@ -1,4 +1,4 @@
-"""When what was appended becomes durable: the policies, and the thread that flushes where nobody waits for it."""
+"""When an append becomes durable: the policies, and the thread that flushes where no client waits for it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from storage.base.units import TopicPartition
 
 
 class FlushPolicy(Enum):
-    """What an acknowledged record has been through.
+    """How far a record is when it is acknowledged.
 
-    `NONE`: written; the kernel brings it to the disk, as with a broker. `INTERVAL`: written, and on the disk soon
+    `NONE`: written; the kernel writes it back to the disk, as with a broker. `INTERVAL`: written, and on the disk soon
     after. `SYNC`: on the disk; no consumer sees it before, either.
     """
 
@@ -27,26 +27,26 @@ class FlushPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FlushSettings:
-    """The policy, with what goes with it."""
+    """The policy with its limits."""
 
     policy: FlushPolicy = FlushPolicy.SYNC
     interval_ms: int = 1_000
-    """Of `INTERVAL`: at the latest so long after an append its partition is flushed."""
+    """Of `INTERVAL`: a partition is flushed at most so long after an append."""
     interval_bytes: int = 64 << 20
-    """Of `INTERVAL`: so many bytes that are not on the disk are flushed before their time."""
+    """Of `INTERVAL`: so many bytes that are not on the disk are flushed before the interval is over."""
     dirty_limit: int = 1 << 30
     """Of `NONE` and `INTERVAL`: with so many bytes that are not on the disk, appends wait."""
 
 
 _PART_OF_LIMIT: Final = 4
-"""Without an interval the flusher begins at this part of the limit, so that hardly anybody gets there."""
+"""Without an interval the flusher begins at this part of the limit, so that appends hardly ever wait."""
 
 
 class Flusher:
-    """Knows which partitions have bytes that are not on the disk, and brings them there beside everything else.
+    """Partitions with bytes that are not on the disk, and the thread that writes them back.
 
-    It never has the engine's turn for that: appends and reads go on. Recovery points stay where they are; those move
-    when a segment is full. From any thread, but for `start` and `stop`, which are called once.
+    It does not take the engine's turn for that: appends and reads go on. Recovery points stay; they move when a segment
+    is full. From any thread, but for `start` and `stop`, which are called once.
     """
 
     def __init__(self, engine: Engine, settings: FlushSettings) -> None:
@@ -67,7 +67,7 @@ class Flusher:
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """End after the partition that it is at; what is left is for whoever closes the logs."""
+        """End after the partition that is being flushed; closing the logs flushes the rest."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
@@ -76,16 +76,16 @@ class Flusher:
 
     @property
     def is_full(self) -> bool:
-        """Whether appends have to wait."""
+        """Whether appends must wait."""
         return self.dirty_bytes >= self._limit
 
     def wait_for_room(self) -> None:
-        """Wait until appends do not have to wait any more."""
+        """Wait until the flusher has caught up."""
         with self._changed:
             self._changed.wait_for(lambda: self.dirty_bytes < self._limit or self._is_stopping)
 
     def note(self, name: TopicPartition, size: int) -> None:
-        """Hear of an append."""
+        """Count an append."""
         with self._changed:
             self._dirty[name] = self._dirty.get(name, 0) + size
             self.dirty_bytes += size
@@ -95,15 +95,15 @@ class Flusher:
 
     def _work(self) -> None:
         try:
-            while (found := self._take()) is not None:
-                for name, size in found.items():
+            while (sizes := self._take()) is not None:
+                for name, size in sizes.items():
                     if not self._is_stopping:
                         self._write_back(name)
                     with self._changed:
                         self.dirty_bytes -= size
                         self._changed.notify_all()
         finally:
-            with self._changed:  # nobody waits for a thread that is no more
+            with self._changed:  # no append must wait for a thread that has ended
                 self._is_stopping = True
                 self._changed.notify_all()
 
@@ -113,12 +113,14 @@ class Flusher:
             if not self._is_due and not self._is_stopping:
                 self._changed.wait(self._wait_seconds)
             self._is_due = False
-            found, self._dirty = self._dirty, {}
-            return None if self._is_stopping else found
+            sizes, self._dirty = self._dirty, {}
+            return None if self._is_stopping else sizes
 
     def _write_back(self, name: TopicPartition) -> None:
-        """Sync a partition; what the disk refuses takes its log directory offline, as everywhere."""
-        with contextlib.suppress(LogmendError):  # it is deleted or offline, as whoever appends next hears; or all ends
+        """Sync a partition; a fault of the disk takes its log directory offline, as everywhere."""
+        with contextlib.suppress(
+            LogmendError
+        ):  # it is deleted or offline, which the next append reports; or the listener stops
             manager = self._engine.run(lambda manager: manager)
             try:
                 manager.write_back(name)

@@ -1,8 +1,8 @@
 """Producer ids that no two producers share: taken in blocks of 1,000, each noted on disk before its first id is used.
 
-They begin at 1<<40, where no broker that takes the directory back ever gets to, and above every id that is known of the
-logs. `logmend-producer-ids.json` at the top of each log directory says where the next block begins: the highest of them
-counts, so that one directory may be lost. What is left of a block when the listener stops is never used.
+They begin at 1<<40, which no broker that takes the directory back ever reaches, and above every id in the logs.
+`logmend-producer-ids.json` at the top of each log directory holds the beginning of the next block: the highest of them
+counts, so that one directory may be lost. The rest of a block is never used once the listener stops.
 
     {"version": 1, "next": 1099511628776}
 """
@@ -29,11 +29,11 @@ _VERSION: Final = 1
 _LIMIT: Final = 4096
 
 Reserve = Callable[[int], Awaitable[range]]
-"""Returns a block of ids, none below the number given, that nobody was given before and nobody will be."""
+"""Reserves a block of ids, none below the number given, that no other call ever returns."""
 
 
 class ProducerIds:
-    """Gives out producer ids. For the thread of the listener's loop alone."""
+    """Unused producer ids. For the thread of the listener's loop alone."""
 
     def __init__(self, reserve: Reserve) -> None:
         self._reserve = reserve
@@ -46,7 +46,7 @@ class ProducerIds:
         self._least = max(self._least, producer_id + 1)
 
     async def draw(self) -> int:
-        """Return an id that nobody has. Raises what reserving a block raises; the next call tries again."""
+        """Return an id that no producer has. Raises what reserving a block raises; the next call tries again."""
         while True:
             block = self._block = range(max(self._block.start, self._least), self._block.stop)
             if block:
@@ -55,7 +55,7 @@ class ProducerIds:
             await self._fill()
 
     async def _fill(self) -> None:
-        """Get the next block; those who wait for it at the same time wait for one."""
+        """Get the next block; calls at the same time wait for the same one."""
         if self._reserving is None:
             self._reserving = asyncio.ensure_future(self._take())
         await asyncio.shield(self._reserving)
@@ -63,7 +63,7 @@ class ProducerIds:
     async def _take(self) -> None:
         try:
             self._block = await self._reserve(self._least)
-        finally:  # before anybody can find this one done, and the block empty still
+        finally:  # before another call sees this one done and the block still empty
             self._reserving = None
 
 
@@ -103,14 +103,14 @@ class OutOfIds(LogmendError):
 
 
 def _highest_noted(fs: ReadFs, paths: Sequence[PurePath]) -> int:
-    found: list[int] = []
+    noted: list[int] = []
     bad: list[CorruptData] = []
     for path in paths:
         try:
-            found.append(read_next(fs, path))
+            noted.append(read_next(fs, path))
         except CorruptData as error:
             bad.append(error)
-    highest = max(found, default=0)
+    highest = max(noted, default=0)
     if bad and not highest:
         raise bad[0]
     return highest

@@ -1,7 +1,7 @@
-"""A directory that is looked at only: what a recovery would make of it, with every change in memory.
+"""A directory that is only read: as a recovery would leave it, with every change in memory.
 
-Nothing on the disk changes. A lock is taken where there is one to take, so that no broker begins to write meanwhile;
-one that is held by somebody else is respected.
+Nothing on the disk changes. Where the directory has a lock file, the lock is taken, so that no broker begins to write
+meanwhile; a lock that another process holds is respected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import TypeVar
 from daemon.own.owned import NotServing
 from engine.manager.manager import LogManager
 from engine.settings.options import ManagerOptions
-from server.store.store import Entry, Outcome, Store
+from server.store.jobs import Entry, Outcome
+from server.store.store import Store
 from storage.base.errors import ExitStatus, FileVanished, LogDirInUse, LogmendError
 from storage.disk.fs import OsFs, ReadOnlyFs, lock_log_dir, lock_state
 from storage.disk.overlay_fs import OverlayFs
@@ -38,18 +39,18 @@ class ReadOnlyEngine:
         self._turn = threading.RLock()
 
     def run(self, call: Callable[[LogManager], T]) -> T:
-        """See `daemon.own.owned.Engine`."""
+        """Run `call` with the manager."""
         with self._turn:
             if self._manager is None:
                 raise NotServing("the logs are not open")
             return call(self._manager)
 
     def run_at_once(self, call: Callable[[LogManager], T]) -> T | None:
-        """See `daemon.own.owned.Engine`."""
+        """Run `call` with the manager."""
         return self.run(call)
 
     def close(self) -> None:
-        """Let go of all files and locks, as a crash would."""
+        """Close all files and locks, as a crash would."""
         with self._turn:
             manager, self._manager = self._manager, None
             for log_dir in manager.log_dirs if manager is not None else ():
@@ -59,13 +60,13 @@ class ReadOnlyEngine:
 def open_read_only(paths: Sequence[PurePath], options: ManagerOptions, now_ms: int) -> ReadOnlyEngine:
     """Return what reads these log directories; raises as `LogManager.open` does, but none of it for a write.
 
-    Damage in flushed data is passed over, as with `--accept-loss`: there is nobody whom that could cost anything.
+    Damage in flushed data is passed over, as with `--accept-loss`: nothing on the disk is lost by that.
     """
     overlay = OverlayFs(ReadOnlyFs(OsFs()), paths, now_ms * 1_000_000)
-    looking = replace(
+    read_only = replace(
         options, lock=_lock_if_there_is_one, compacts=False, recovery=options.recovery._replace(accept_loss=True)
     )
-    return ReadOnlyEngine(LogManager.open(overlay, paths, now_ms, looking))
+    return ReadOnlyEngine(LogManager.open(overlay, paths, now_ms, read_only))
 
 
 @contextlib.contextmanager
@@ -79,7 +80,7 @@ def _lock_if_there_is_one(directory: PurePath) -> Iterator[None]:
         except LogDirInUse:
             raise
         except (FileVanished, LogmendError):
-            pass  # none there, or a disk that nobody can write to
+            pass  # no lock file, or a disk that cannot be written
         yield
 
 

@@ -1,4 +1,4 @@
-"""What clients are told where a transaction, or the log of transactions, says no."""
+"""Error codes for clients where a transaction, or the log of transactions, refuses a request."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _RETRIED: Final = frozenset(
 
 
 def fenced_for(code: ErrorCode, version: int, knows_fenced: int) -> ErrorCode:
-    """Return what a client of a request before version `knows_fenced` is told in place of PRODUCER_FENCED."""
+    """Return the code for a client; before version `knows_fenced` it is not PRODUCER_FENCED."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED and version < knows_fenced else code
 
 
 def coordinator_code(error: Exception) -> ErrorCode:
-    """Return the code for a change that did not get into the log: to be tried again, unless it never will."""
+    """Return the code for a change that was not logged: to be tried again, unless the batch is too large."""
     if isinstance(error, RecordTooLarge | AppendTooLarge):
         return ErrorCode.INVALID_REQUEST
     assert isinstance(error, LogmendError), error
@@ -32,10 +32,10 @@ def coordinator_code(error: Exception) -> ErrorCode:
 
 
 def produce_code(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
-    """Return what a producer is told when its batch may not be stored because of `code`.
+    """Return the code for a producer whose batch may not be stored because of `code`.
 
-    What passes is NOT_ENOUGH_REPLICAS, which every producer tries again after. `knows_abortable`: its request is of
-    version 11 at least, and it goes on with the next transaction; older ones end. Source: Apache Kafka 4.3.0,
+    A temporary refusal is NOT_ENOUGH_REPLICAS, after which every producer tries again. `knows_abortable`: its request
+    is of version 11 at least, and it goes on with the next transaction; older ones end. Source: Apache Kafka 4.3.0,
     AddPartitionsToTxnManager, ReplicaManager.
     """
     if code in _RETRIED:
@@ -48,9 +48,9 @@ def produce_code(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
 
 
 def offsets_code(code: ErrorCode) -> ErrorCode:
-    """Return what a client is told when its offsets may not be part of a transaction because of `code`.
+    """Return the code for a client whose offsets may not be part of a transaction because of `code`.
 
     Source: Apache Kafka 4.3.0, GroupCoordinatorService.
     """
-    told = produce_code(code, knows_abortable=False)
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE if told is ErrorCode.NOT_ENOUGH_REPLICAS else told
+    answer = produce_code(code, knows_abortable=False)
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if answer is ErrorCode.NOT_ENOUGH_REPLICAS else answer

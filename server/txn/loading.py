@@ -1,4 +1,4 @@
-"""What the records of one partition of `__transaction_state` add up to; pure, for a thread beside the loop."""
+"""Transactional ids by the records of one partition of `__transaction_state`; pure, for a thread beside the loop."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ def _fold_record(key: bytes | None, value: bytes | None, found: dict[str, Facts]
 def find_stranger(ids: Iterable[str], number: int, partitions: int) -> str | None:
     """Return an id that does not belong into partition `number` of so many, None if all do.
 
-    One that does not says that there were more partitions once: with directories missing, nobody can tell where the
-    newest record of an id is.
+    One that does not shows that partitions are missing: the newest record of an id may be in one of those.
     """
     return next((each for each in ids if partition_of(each, partitions) != number), None)

@@ -24,7 +24,7 @@ from storage.producers.producers import Origin
 async def write_markers(
     store: StateStore, commits: OffsetCommits, facts: Facts, names: Iterable[TopicPartition], now_ms: int
 ) -> list[TopicPartition]:
-    """End a decided transaction in these partitions; return those where the disk did not let us."""
+    """End a decided transaction in these partitions; return those where the disk refused the marker."""
     ordered = list(names)
     done = await asyncio.gather(*(_write_marker(store, commits, facts, name, now_ms) for name in ordered))
     return [name for name, is_done in zip(ordered, done, strict=True) if not is_done]
@@ -33,7 +33,7 @@ async def write_markers(
 async def _write_marker(
     store: StateStore, commits: OffsetCommits, facts: Facts, name: TopicPartition, now_ms: int
 ) -> bool:
-    """Tell whether nothing is left to do there: the marker counts, or there is nothing that it could end."""
+    """Return whether the partition is done: the marker counts, or there is no transaction that it could end."""
     assert facts.state.is_prepared, facts
     is_committed = facts.state is State.PREPARE_COMMIT
     try:

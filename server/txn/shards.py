@@ -1,6 +1,6 @@
-"""Shards: the transactional ids by the partition of `__transaction_state` that holds their records, and how they load.
+"""Shards: transactional ids by the partition of `__transaction_state` that holds their records: loading and writing.
 
-An id is answered for only if its partition was read whole and every record in it was understood. For the thread of the
+An id is served only if its partition was read whole and every record in it was understood. For the thread of the
 listener's loop; reading is done beside it.
 """
 
@@ -10,24 +10,29 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from server.api.errors import ErrorCode
+from server.txn.codes import coordinator_code
 from server.txn.loading import find_stranger, fold
-from server.txn.records import Facts, partition_of
-from server.txn.transaction import Transaction
+from server.txn.records import Facts, State, encode_key, encode_value, partition_of
+from server.txn.transaction import Transaction, Wanted
 from server.txn.world import STATE_TOPIC, StateStore
 from storage.base.errors import LogmendError
 from storage.base.units import Offset, TopicPartition
+from storage.batch.record import Record, encode_batch
+from storage.producers.producers import Origin
 
 _LOADING: Final = "its partition is being read"
 
 
 class Shards:
-    """See the module. `load` or `create` once; until then every id is answered with COORDINATOR_LOAD_IN_PROGRESS."""
+    """Ids by partition. `load` or `create` once; until then every id is answered COORDINATOR_LOAD_IN_PROGRESS."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
         self._ids: list[dict[str, Transaction]] = []
         self._faults: dict[int, str] = {}
-        """By partition: why it is not answered for."""
+        """By partition: why it cannot be read."""
+        self.under_way: dict[str, Transaction] = {}
+        """Ids with an open transaction."""
         self.is_loading = True
 
     def __iter__(self) -> Iterator[Transaction]:
@@ -41,18 +46,20 @@ class Shards:
 
     @property
     def faults(self) -> Mapping[int, str]:
-        """Which partitions are not answered for, and why."""
+        """Partitions that cannot be read, and why."""
         return self._faults
 
     # ---- beginning
 
     async def load(self) -> None:
-        """Read all partitions there are; what cannot be read is not answered for, the rest is."""
+        """Read all partitions; ids of those that cannot be read are answered with an error."""
         topic = self._store.topics().get(STATE_TOPIC)
         if topic is not None:
             self._ids = [{} for _ in range(topic.partitions)]
             for number in range(topic.partitions):
                 await self._load_one(number)
+        for transaction in self:  # not before: what times out must not be aborted while others are being read
+            self._note(transaction)
         self.is_loading = False
 
     async def _load_one(self, number: int) -> None:
@@ -75,20 +82,20 @@ class Shards:
         return fold(self._store.batches(name, Offset(log.log_start)))
 
     async def create(self) -> None:
-        """Make the topic if there is none; raises what making it raises."""
+        """Create the topic if it is missing; raises what that raises."""
         if not self._ids:
             count = await self._store.ensure_internal(STATE_TOPIC)
-            if not self._ids:  # somebody else may have waited for it too
+            if not self._ids:  # another request may have waited for it, too
                 self._ids = [{} for _ in range(count)]
 
     # ---- ids
 
     def place(self, transactional_id: str) -> TopicPartition:
-        """Return the partition that holds the records of an id; there has to be the topic."""
+        """Return the partition that holds the records of an id; the topic must exist."""
         return TopicPartition(STATE_TOPIC, partition_of(transactional_id, self.partitions))
 
     def fault_of(self, transactional_id: str) -> ErrorCode | None:
-        """Return why an id is not answered for, None if it is."""
+        """Return why nothing is known of an id, None if its partition was read."""
         if self.is_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if self._ids and self.place(transactional_id).partition in self._faults:
@@ -96,7 +103,7 @@ class Shards:
         return None
 
     def get(self, transactional_id: str) -> Transaction | ErrorCode | None:
-        """Return an id, None for one that is not known, or why that cannot be said."""
+        """Return an id, None for one that is unknown, or why it could not be read."""
         fault = self.fault_of(transactional_id)
         if fault is not None:
             return fault
@@ -109,3 +116,31 @@ class Shards:
     def forget(self, transaction: Transaction) -> None:
         """Drop an id."""
         self._ids[self.place(transaction.transactional_id).partition].pop(transaction.transactional_id, None)
+
+    async def write(self, transaction: Transaction, wanted: Wanted, now_ms: int) -> ErrorCode:
+        """Write the pending facts of an id into its partition; they count if this returns NONE."""
+        if isinstance(wanted, ErrorCode):
+            return wanted
+        is_dead = wanted.state is State.DEAD
+        record = Record(
+            0, now_ms, key=encode_key(transaction.transactional_id), value=None if is_dead else encode_value(wanted)
+        )
+        try:
+            await self._store.append(
+                self.place(transaction.transactional_id), encode_batch([record]), origin=Origin.COORDINATOR
+            )
+        except LogmendError as error:
+            transaction.give_up()
+            return coordinator_code(error)
+        transaction.settle()
+        if is_dead:
+            self.forget(transaction)
+        else:
+            self._note(transaction)
+        return ErrorCode.NONE
+
+    def _note(self, transaction: Transaction) -> None:
+        if transaction.facts.state is State.ONGOING:
+            self.under_way[transaction.transactional_id] = transaction
+        else:
+            self.under_way.pop(transaction.transactional_id, None)

@@ -1,15 +1,15 @@
 """Transaction: what a transactional id may do next, by the first protocol of transactions; pure.
 
-Each question has one of two answers: an error code, or the facts of the change that is wanted. Those are *pending*
-until they are in the log: then `settle` makes them true, or `give_up` forgets them; meanwhile everything else is
-refused with CONCURRENT_TRANSACTIONS. So what did not reach the log did not happen, and a restart at any moment finds
-either the facts of before or those of after.
+Each request returns an error code, or the facts of the change that is wanted. Those are *pending*
+until they are in the log: then `settle` makes them true, or `give_up` forgets them; meanwhile every other request is
+refused with CONCURRENT_TRANSACTIONS. So a change that did not reach the log did not happen, and a restart at any moment
+finds either the previous facts or the new ones.
 
     EMPTY, COMPLETE_* --add_partitions--> ONGOING --end--> PREPARE_COMMIT or PREPARE_ABORT --complete--> COMPLETE_*
     EMPTY, COMPLETE_* --init--> EMPTY with the next epoch        EMPTY, COMPLETE_* --expire--> DEAD, then forgotten
     ONGOING --init of another producer, or its timeout--> PREPARE_ABORT with the next epoch
 
-A broker passes through a state PREPARE_EPOCH_FENCE on the last of these ways; it never writes it, nor is it here.
+A broker passes through a state PREPARE_EPOCH_FENCE in the last case; it never writes it, and it does not exist here.
 Source: Apache Kafka 4.3.0, TransactionMetadata, TransactionCoordinator (its ways of transaction version 1).
 """
 
@@ -51,11 +51,11 @@ class Producer(NamedTuple):
 
 
 Wanted: TypeAlias = Facts | ErrorCode
-"""A change that is to be logged, or why there is none; NONE where nothing has to change."""
+"""A change that is to be logged, or why there is none; NONE where nothing must change."""
 
 
 class Transaction:
-    """One transactional id. One change at a time: whoever gets facts logs them, then calls `settle` or `give_up`."""
+    """One transactional id. One change at a time: the caller logs the facts, then calls `settle` or `give_up`."""
 
     __slots__ = ("facts", "pending", "transactional_id")
 
@@ -65,7 +65,7 @@ class Transaction:
 
     @classmethod
     def begin(cls, transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-        """Return an id that nobody knows yet; its first `init` gives it epoch 0."""
+        """Return a new id; its first `init` gives it epoch 0."""
         return cls(transactional_id, Facts(producer_id, NO_EPOCH, timeout_ms, updated_ms=now_ms))
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ class Transaction:
     # ---- a producer introduces itself
 
     def init(self, timeout_ms: int, current: Producer | None, now_ms: int, new_id: int | None = None) -> Wanted:
-        """Give the next epoch; a transaction that is under way is aborted instead: the answer's state tells.
+        """Return the next epoch, or, by its state, the abort of the transaction that is open.
 
         `current` is what the producer says that it is, None for one that has just come up. `new_id` is taken if
         `is_exhausted`.
@@ -124,7 +124,7 @@ class Transaction:
         )  # fmt: skip
 
     def _may_be(self, current: Producer) -> bool:
-        """Tell whether this can be our producer, or was it before its epochs ran out and it never heard the answer."""
+        """Return whether this is our producer, maybe before its epochs ran out, if it never got the answer."""
         is_previous = current.id == self.facts.previous_producer_id and current.epoch >= LAST_EPOCH
         return self.is_new or current.id == self.facts.producer_id or is_previous
 
@@ -138,7 +138,7 @@ class Transaction:
             return self._bumped(), NO_EPOCH
         if self.is_new or current.epoch == epoch:
             return self._bumped(), epoch
-        if current.epoch == self.facts.last_epoch:  # it never heard the answer
+        if current.epoch == self.facts.last_epoch:  # it never got the answer
             return Producer(self.facts.producer_id, epoch), self.facts.last_epoch
         return ErrorCode.PRODUCER_FENCED
 
@@ -217,7 +217,7 @@ class Transaction:
         )  # fmt: skip
 
     def verify(self, producer: Producer, name: TopicPartition) -> ErrorCode:
-        """Tell whether a producer may write to a partition: it takes part in what is under way.
+        """Return whether a producer may write to a partition: it takes part in the open transaction.
 
         TRANSACTION_ABORTABLE if it does not. A decision counts from the moment it is on its way to the log: a batch
         that came in behind it could stand behind the marker.

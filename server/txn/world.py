@@ -1,4 +1,4 @@
-"""What the coordinator of transactions reaches of the world, and what it may be told to do otherwise."""
+"""The services that the coordinator of transactions calls, and its settings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from server.api.errors import ErrorCode
 from storage.base.units import Offset, TopicPartition
-from storage.log.log_types import Appended
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import Appended, ReadableLog
 from storage.producers.producers import Origin
 
 T = TypeVar("T")
@@ -21,7 +20,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """By Kafka's names and defaults, but for the first interval: looking is cheap here. All ms."""
+    """By Kafka's names and defaults, but for the first interval: a check is cheap here. All ms."""
 
     max_timeout_ms: int = 900_000
     """`transaction.max.timeout.ms`."""
@@ -32,7 +31,7 @@ class TransactionSettings:
     expiration_interval_ms: int = 3_600_000
     """`transaction.remove.expired.transaction.cleanup.interval.ms`."""
     retry_ms: int = 1_000
-    """After that long a marker that could not be written is tried again."""
+    """Time until a marker that could not be written is tried again."""
 
 
 class StateStore(Protocol):
@@ -56,27 +55,27 @@ class StateStore(Protocol):
         """Have `call` made by another thread."""
 
     def ensure_internal(self, topic: str) -> Awaitable[int]:
-        """Make an internal topic if it is not there; return how many partitions it has."""
+        """Create an internal topic if it is missing; return its number of partitions."""
 
 
 class OffsetCommits(Protocol):
     """The part of the groups that takes part in transactions."""
 
     verify: Callable[[str, int, int, int], ErrorCode] | None
-    """Asked, if it is there, whether a producer may commit offsets: transactional id, producer, epoch, partition."""
+    """If set, returns whether a producer may commit offsets: transactional id, producer, epoch, partition."""
 
     def partition_of(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that holds the offsets of a group."""
 
     def end_transaction(self, partition: int, producer_id: int, producer_epoch: int, committed: bool) -> None:  # noqa: FBT001
-        """Let the offsets of a transaction count, or forget them: its marker is in the log of that partition."""
+        """Commit or forget the offsets of a transaction, whose marker is in the log of that partition."""
 
 
 class Ids(Protocol):
     """Where producer ids come from."""
 
     def note_seen(self, producer_id: int) -> None:
-        """Never give out this id or one below it."""
+        """Never return this id or one below it."""
 
     async def draw(self) -> int:
-        """Return an id that nobody has."""
+        """Return an id that no producer has."""

@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 
 class ExitStatus(IntEnum):
-    """What the command tells its caller; the table with what each says of the directory is in docs/exit-status.md."""
+    """The exit status of the command; docs/reference/exit-status.md says what each means for the directory."""
 
     CLEAN = 0
     FINDINGS = 1

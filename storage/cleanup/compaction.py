@@ -24,7 +24,8 @@ from storage.base.errors import BatchCorrupt, CorruptData, LogmendError, Unsuppo
 from storage.base.names import FileRole, FileState
 from storage.base.units import INT32_MAX, Offset
 from storage.batch.batch import HEADER_V2, BatchHeader, parse_header
-from storage.cleanup.cleaned_batch import BatchCleaner, LastRecord, Rules, control_kind, put_keys
+from storage.batch.payload import control_kind
+from storage.cleanup.cleaned_batch import BatchCleaner, LastRecord, Rules, put_keys
 from storage.cleanup.cleaned_txns import CleanedTransactions
 from storage.cleanup.offset_map import OffsetMap
 from storage.disk.buffers import page_aligned
@@ -171,7 +172,7 @@ class _Run:
         """Put the keys of a segment into the map; return False if it is full before the end of the segment."""
         start = self._task.first_dirty
         with self._source.blaming_batch():
-            for header, batch in self._source.batches(segment, segment.position_for(start)):
+            for header, batch in self._source.batches(segment, segment.indexes.offsets.position_for(start)):
                 if header.is_control:
                     transactions.meet_marker(header.producer_id, header.last_offset, control_kind(header, batch))
                 elif not transactions.meet_data(
@@ -237,7 +238,7 @@ class _Run:
         The times are set before the syncs, so that they are durable too; to whole milliseconds, as a broker does.
         """
         cleaned.seal()
-        cleaned.write_indexes()
+        cleaned.indexes.write()
         for role in (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX):
             self._how.fs.set_mtime(cleaned.path(role), mtime_ns // 1_000_000 * 1_000_000)
         cleaned.flush()
@@ -355,7 +356,7 @@ def group_segments(
     limits = (config.max_segment_bytes, config.segment_index_bytes, config.segment_index_bytes)
     for number, segment in enumerate(segments):
         end = segments[number + 1].base_offset if number + 1 < len(segments) else first_uncleanable
-        own = (segment.size, segment.offset_index.size, segment.time_index.size)
+        own = (segment.size, segment.indexes.offsets.file.size, segment.indexes.times.file.size)
         added = (sizes[0] + own[0], sizes[1] + own[1], sizes[2] + own[2])
         fits = all(size <= limit for size, limit in zip(added, limits, strict=True))
         if groups and fits and (not segment.size or end - 1 - groups[-1][0].base_offset <= INT32_MAX):
@@ -374,7 +375,7 @@ def collect_aborted(segments: Iterable[LogSegment], start: Offset, end: Offset) 
     """
     found: list[AbortedTxn] = []
     for segment in segments:
-        part = segment.collect_aborted(start, end)
+        part = segment.indexes.transactions.collect(start, end)
         found += part.transactions
         if part.is_complete:
             break

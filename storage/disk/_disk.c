@@ -1,5 +1,5 @@
 /* Many small looks at a disk in one call: entries of a directory with their stats, parts of its plain files, where a batch
-   or a record lies, and a whole partition directory in good order.
+   or a record lies.
 
    What a quick look at a clean log directory costs is not reading but asking: thousands of names, some 30 bytes of each.
    Called by storage/disk/fs.py and storage/disk/os_files.py alone; Python does the same where this was not built. The system is asked
@@ -23,7 +23,6 @@
 #include <sys/vfs.h>
 #endif
 
-#include "_glance.h"
 #include "_seek.h"
 
 #ifdef __APPLE__
@@ -399,52 +398,6 @@ module_seek_time(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t 
     return tuple_of(args[7], (const int64_t[]){found.timestamp, found.offset}, 2);
 }
 
-/* ---- a partition directory ---- */
-
-static PyObject *
-small_bytes(const struct small_file *small)
-{
-    if (!small->is_there)
-        Py_RETURN_NONE;
-    return PyBytes_FromStringAndSize((const char *)small->data, (Py_ssize_t)small->size);
-}
-
-static PyObject *
-glance_tuple(const struct glance *g)
-{
-    const struct offsets *const logs = &g->logs;
-    return Py_BuildValue("nLLLLiLONNN", (Py_ssize_t)logs->count, (long long)logs->data[0],
-                         (long long)logs->data[logs->count - 1], (long long)g->active_size, (long long)g->log_end,
-                         g->magic, (long long)newest_snapshot(g), has_snapshot_at(g, g->log_end) ? Py_True : Py_False,
-                         small_bytes(&g->epochs), small_bytes(&g->metadata), small_bytes(&g->snapshot));
-}
-
-/* glance(path, user): what storage.disk.glance.Glance holds; None where anything is odd; OSError with the name of the
-   file where the system refuses. */
-static PyObject *
-module_glance(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    PyObject *path = NULL, *made = NULL;
-    long long user;
-    enum look look;
-    if (!PyArg_ParseTuple(args, "O&L", PyUnicode_FSConverter, &path, &user))
-        return NULL;
-    struct glance glance = {.user = user};
-    Py_BEGIN_ALLOW_THREADS
-    look = look_at_directory(&glance, PyBytes_AS_STRING(path));
-    Py_END_ALLOW_THREADS
-    Py_DECREF(path);
-    if (look == FINE)
-        made = glance_tuple(&glance);
-    else if (glance.error) {
-        errno = glance.error;
-        PyErr_SetFromErrnoWithFilename(PyExc_OSError, glance.name);
-    } else
-        made = Py_NewRef(Py_None);
-    glance_free(&glance);
-    return made;
-}
-
 /* ---- a whole file system ---- */
 
 #ifdef __linux__
@@ -478,20 +431,12 @@ module_sync_file_system(PyObject *Py_UNUSED(module), PyObject *descriptor)
 }
 #endif
 
-static int
-module_exec(PyObject *Py_UNUSED(module))
-{
-    crc_init();
-    return 0;
-}
-
 static PyMethodDef functions[] = {
     {"entries", module_entries, METH_VARARGS, NULL},
     {"parts", module_parts, METH_VARARGS, NULL},
     {"seek_batch", (PyCFunction)(void (*)(void))module_seek_batch, METH_FASTCALL, NULL},
     {"seek_offset", (PyCFunction)(void (*)(void))module_seek_offset, METH_FASTCALL, NULL},
     {"seek_time", (PyCFunction)(void (*)(void))module_seek_time, METH_FASTCALL, NULL},
-    {"glance", module_glance, METH_VARARGS, NULL},
 #ifdef __linux__
     {"file_system", module_file_system, METH_O, NULL},
     {"sync_file_system", module_sync_file_system, METH_O, NULL},
@@ -499,7 +444,7 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, module_exec}, {0, NULL}};
+static PyModuleDef_Slot slots[] = {{0, NULL}};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,

@@ -15,7 +15,7 @@ from storage.base.errors import DiskFull, EnvironmentFault, FileVanished, ReadFa
 
 try:
     from storage.disk import _disk as kernel
-    from storage.disk._disk import glance, seek_batch, seek_offset, seek_time  # noqa: F401 (the first is the newest)
+    from storage.disk._disk import seek_batch, seek_offset, seek_time
 except ImportError:  # it may not have been built, or from other sources
     kernel = None  # type: ignore[assignment]
 
@@ -30,7 +30,6 @@ _FULL, _GONE = (errno.ENOSPC, errno.EDQUOT), (errno.ENOENT, errno.ESTALE)
 Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
 Data = bytes | bytearray | memoryview
 T = TypeVar("T", bound=tuple[object, ...])
-AppendLed = Callable[[int, Data, int, int, int, int, int, int, int], tuple[int, int] | None]
 
 
 def read_fault(operation: str, path: PurePath, cause: OSError) -> EnvironmentFault:
@@ -164,29 +163,6 @@ class OsWriteFile(_OpenFile):
                 if not (count := self._raw.write(left)):
                     raise refusal(errno.EIO)  # not for ever with a device that takes nothing and calls it success
                 left = left[count:]
-        except OSError as error:
-            raise write_fault("writing", self._path, error) from error
-
-    def append_by(  # noqa: PLR0913, PLR0917 (a tuple of them all would take longer than the rest of it)
-        self,
-        write: AppendLed,
-        data: Data,
-        first: int,
-        epoch: int,
-        room: int,
-        least: int,
-        most: int,
-        last: int,
-        keys: int,
-    ) -> tuple[int, int] | None:
-        """Return what `write`, which is `storage.kernel.scan.append_led`, says of this file and what it is given.
-
-        None where the disk is none that it could write to. Raises as `append` does.
-        """
-        if os.scandir is not SCANDIR:
-            return None
-        try:
-            return write(self._number, data, first, epoch, room, least, most, last, keys)
         except OSError as error:
             raise write_fault("writing", self._path, error) from error
 

@@ -6,7 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "_append.h"
+#include "_batches.h"
 #include "_mapped.h"
 
 /* ---- functions over a buffer ---- */
@@ -188,6 +188,16 @@ module_count_up_to(PyObject *Py_UNUSED(module), PyObject *args)
     return PyLong_FromSize_t(count);
 }
 
+/* What a leader changes in a client's batch lies outside the checksum: base offset and leader epoch. */
+static void
+set_led(uint8_t *batch, int64_t base_offset, int32_t leader_epoch)
+{
+    for (int n = 0; n < 8; n++)
+        batch[n] = (uint8_t)((uint64_t)base_offset >> (56 - 8 * n));
+    for (int n = 0; n < 4; n++)
+        batch[12 + n] = (uint8_t)((uint32_t)leader_epoch >> (24 - 8 * n));
+}
+
 static PyObject *
 module_lead(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -212,58 +222,6 @@ module_lead(PyObject *Py_UNUSED(module), PyObject *args)
                                (long long)led.producer_id, led.producer_epoch, led.base_sequence);
     }
     return result;
-}
-
-static PyObject *
-module_append_led(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
-{
-    enum { FILE_NUMBER, NEXT, EPOCH, ROOM, LEAST_TIME, MOST_TIME, LAST, KEYS, NUMBERS };
-    long long asked[NUMBERS];
-    Py_buffer data;
-    struct led led;
-    int done;
-    if (count != NUMBERS + 1) {
-        PyErr_Format(PyExc_TypeError, "%d arguments are wanted, not %zd", NUMBERS + 1, count);
-        return NULL;
-    }
-    for (int n = 0; n < NUMBERS; n++) {
-        asked[n] = PyLong_AsLongLong(args[n < 1 ? n : n + 1]);
-        if (asked[n] == -1 && PyErr_Occurred())
-            return NULL;
-    }
-    if (asked[NEXT] < 0 || asked[LAST] < 0) {
-        PyErr_SetString(PyExc_ValueError, "below 0");
-        return NULL;
-    }
-    if (PyObject_GetBuffer(args[1], &data, PyBUF_SIMPLE) < 0)
-        return NULL;
-    const struct append append = {
-        .file = (int)asked[FILE_NUMBER], .data = data.buf, .size = (size_t)data.len,
-        .room = asked[ROOM] < 0 ? 0 : (size_t)asked[ROOM], .next_offset = asked[NEXT],
-        .leader_epoch = asked[EPOCH], .least = asked[LEAST_TIME], .most = asked[MOST_TIME], .last = asked[LAST],
-        .needs_keys = asked[KEYS] != 0,
-    };
-    Py_BEGIN_ALLOW_THREADS
-    done = append_led(&append, &led);
-    Py_END_ALLOW_THREADS
-    PyBuffer_Release(&data);
-    if (done < 0) {
-        errno = -done;
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
-    if (!done)
-        Py_RETURN_NONE;
-    PyObject *const found = PyTuple_New(2), *const number = PyLong_FromLongLong(led.walked.count);
-    PyObject *const time = PyLong_FromLongLong(led.walked.most);
-    if (found == NULL || number == NULL || time == NULL) {
-        Py_XDECREF(found);
-        Py_XDECREF(number);
-        Py_XDECREF(time);
-        return NULL;
-    }
-    PyTuple_SET_ITEM(found, 0, number);
-    PyTuple_SET_ITEM(found, 1, time);
-    return found;
 }
 
 /* ---- the fold ---- */
@@ -578,7 +536,6 @@ static PyMethodDef functions[] = {
     {"find_record", module_find_record, METH_VARARGS, NULL},
     {"count_up_to", module_count_up_to, METH_VARARGS, NULL},
     {"lead", module_lead, METH_VARARGS, NULL},
-    {"append_led", (PyCFunction)(void (*)(void))module_append_led, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -25,18 +25,6 @@ def find_record(
 ) -> tuple[int, int] | None: ...
 def count_up_to(data: Data, width: int, target: int, /) -> int: ...
 def lead(data: Data, next_offset: int, leader_epoch: int, /) -> Led | None: ...
-def append_led(
-    descriptor: int,
-    data: Data,
-    next_offset: int,
-    leader_epoch: int,
-    room: int,
-    least: int,
-    most: int,
-    last_offset: int,
-    needs_keys: int,
-    /,
-) -> tuple[int, int] | None: ...
 
 @final
 class Fold:

@@ -12,7 +12,7 @@ from storage.base.units import INT64_MAX
 from storage.kernel import _scan
 from storage.kernel.rows import COLUMNS, BatchRows, Folded, Scanned, Stop, Walked
 
-if _scan.COLUMNS != COLUMNS or not hasattr(_scan.Fold, "packed_events") or not hasattr(_scan, "append_led"):
+if _scan.COLUMNS != COLUMNS or not hasattr(_scan.Fold, "packed_events"):
     raise ImportError("storage.kernel._scan was built from other sources")
 
 
@@ -71,9 +71,6 @@ count_up_to = _scan.count_up_to
 
 lead_batch = _scan.lead
 """What `storage.kernel.scan.lead_batch` says; called as it is, for it is called for every append."""
-
-append_led = _scan.append_led
-"""What `storage.kernel.scan.append_led` says."""
 
 
 class NativeFold:

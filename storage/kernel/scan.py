@@ -47,11 +47,6 @@ class Kernel(Protocol):
 
     def lead_batch(self, data: Data, next_offset: int, leader_epoch: int, /) -> Led | None: ...
 
-    def append_led(  # noqa: PLR0913, PLR0917 (as in the kernel)
-        self, descriptor: int, data: Data, next_offset: int, leader_epoch: int, room: int, least: int, most: int,
-        last_offset: int, needs_keys: int, /,
-    ) -> tuple[int, int] | None: ...  # fmt: skip
-
 
 def _choose() -> tuple[str, Kernel]:
     try:
@@ -163,14 +158,4 @@ lead_batch = _kernel.lead_batch
 None, which says nothing of the batch, unless it is a whole batch of magic 2 without codec, as clients send them, with a
 sound checksum, sound records as many as its header says, and the largest timestamp that its header says; and always
 where the kernel is the one in Python. Offsets, times of records and sequence numbers are for the caller to judge.
-"""
-
-append_led = _kernel.append_led
-"""`append_led(descriptor, data, next_offset, leader_epoch, room, least, most, last_offset, needs_keys)` writes the one
-batch in `data` to a file, at its end, as `lead_batch` would return it; it returns the number of its records and their
-largest timestamp.
-
-None, with nothing written, where `lead_batch` returns that; for a batch of a producer with an id; and for one of more
-than `room` bytes, with a timestamp (but -1) below `least` or above `most`, with a last offset above `last_offset`, or,
-if that `needs_keys`, with a record without a key. Raises `OSError`; a part may be in the file then.
 """

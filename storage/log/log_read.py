@@ -13,7 +13,7 @@ from storage.batch.record import records_of
 from storage.index.txn_index import AbortedTxn
 from storage.kernel.scan import find_record
 from storage.log.log_types import Fetched, TimestampOffset
-from storage.reading.segment_walk import BatchPlace, batches_since, walk_places
+from storage.reading.segment_walk import BatchPlace, batches_since
 from storage.segment.segment import LogSegment
 from storage.segment.segment_list import SegmentList
 
@@ -63,7 +63,7 @@ def fetch(
     size = max(min(limit - batch.position, wanted), 0)
     aborted = None
     if with_aborted:
-        behind = segment.offset_behind(batch.position + size)
+        behind = segment.indexes.offsets.offset_behind(batch.position + size)
         aborted = _aborted(segments, segment, start, behind or segments.next_base(segment) or end)
     return Fetched(segment.reader(), batch.position, size, wanted < batch.size, aborted)
 
@@ -81,7 +81,7 @@ def _limit(segments: SegmentList, segment: LogSegment, bound: Offset | None) -> 
 def _aborted(segments: SegmentList, first: LogSegment, start: int, end: int) -> tuple[AbortedTxn, ...]:
     found: list[AbortedTxn] = []
     for segment in segments.reaching(first.base_offset):
-        part = segment.collect_aborted(Offset(start), Offset(end))
+        part = segment.indexes.transactions.collect(Offset(start), Offset(end))
         found += part.transactions
         if part.is_complete:
             break
@@ -94,9 +94,9 @@ def newest_epoch(segments: SegmentList) -> int:
     Mostly the headers behind the last index entry are all that is read. Raises `BatchCorrupt` and `ReadFault`.
     """
     for segment in reversed(segments.all):
-        tail = segment.last_index_entry().position
+        tail = segment.indexes.offsets.last().position
         for start in {tail: None, 0: None}:
-            found = [batch for batch in walk_places(segment.reader(), start, segment.size) if batch.magic == 2]
+            found = [batch for batch in segment.batches(start) if batch.magic == 2]
             if found:
                 return _epoch_of(segment, found[-1])
     return -1
@@ -129,8 +129,8 @@ def _search(segment: LogSegment, timestamp: int, log_start: Offset) -> Timestamp
     quickly = segment.find_record(timestamp, log_start, TimestampOffset)
     if quickly is not None:
         return quickly
-    entry = segment.look_up_timestamp(TimestampMs(timestamp))
-    start = segment.position_for(max(entry.offset, log_start))
+    entry = segment.indexes.times.look_up(TimestampMs(timestamp))
+    start = segment.indexes.offsets.position_for(max(entry.offset, log_start))
     for batch in batches_since(segment.reader(), start, segment.size, timestamp):
         data = _load(segment, batch)
         found = _find_plain(data, timestamp, log_start)
@@ -153,11 +153,11 @@ def _find_plain(data: memoryview, timestamp: int, log_start: int) -> TimestampOf
 
 
 def _find_largest(segments: SegmentList) -> TimestampOffset | None:
-    largest = max(segments, key=lambda segment: segment.max_timestamp)  # the first of equals
-    timestamp = largest.max_timestamp
-    for batch in walk_places(largest.reader(), largest.position_for(largest.max_timestamp_offset), largest.size):
+    segment = max(segments, key=lambda segment: segment.largest().timestamp)  # the first of equals
+    timestamp, offset = segment.largest()
+    for batch in segment.batches(segment.indexes.offsets.position_for(offset)):
         if batch.max_timestamp == timestamp:
-            return _first_of(largest, batch, timestamp)
+            return _first_of(segment, batch, timestamp)
     return None
 
 

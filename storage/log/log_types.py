@@ -12,6 +12,7 @@ from storage.base.units import Epoch, Offset, TimestampMs
 from storage.disk.buffers import page_aligned
 from storage.disk.fs import ReadFile
 from storage.index.txn_index import AbortedTxn
+from storage.producers.producers import Producers
 
 
 class EpochKeeper(Protocol):
@@ -119,3 +120,25 @@ class TimestampOffset(NamedTuple):
 
     timestamp: TimestampMs
     offset: Offset
+
+
+class ReadableLog(Protocol):
+    """What a reader sees of a log. `read` and `offset_for_time` are those of `storage.log.log.Log`; any thread."""
+
+    @property
+    def producers(self) -> Producers: ...
+
+    @property
+    def log_start(self) -> Offset: ...
+
+    @property
+    def high_watermark(self) -> Offset: ...
+
+    @property
+    def last_stable_offset(self) -> Offset: ...
+
+    def read(
+        self, start: Offset, max_bytes: int, *, isolation: Isolation = Isolation.LOG_END, min_one: bool = True
+    ) -> Fetched: ...
+
+    def offset_for_time(self, timestamp: int) -> TimestampOffset | None: ...

@@ -16,7 +16,7 @@ from storage.base.names import FileRole, FileState
 from storage.base.units import INT32_MAX, Offset
 from storage.batch.batch import CODEC_MASK
 from storage.disk.fs import Fs
-from storage.reading.segment_walk import BatchPlace, walk_places
+from storage.reading.segment_walk import BatchPlace
 from storage.segment.segment import LogSegment
 from storage.segment.segment_types import BatchEnd
 from storage.segment.swapping import remove_cleaned
@@ -55,7 +55,7 @@ def _pieces(segment: LogSegment) -> Iterator[tuple[Offset, list[BatchPlace]]]:
     batches: list[BatchPlace] = []
     base = next_offset = int(segment.base_offset)
     end = 0
-    for place in walk_places(segment.reader(), 0, segment.size):
+    for place in segment.batches():
         if not batches or place.last_offset - base > INT32_MAX:
             if batches:
                 yield Offset(base), batches
@@ -99,14 +99,14 @@ def _write(source: LogSegment, target: LogSegment, batches: list[BatchPlace]) ->
 
 
 def _hand_out_transactions(segment: LogSegment, pieces: list[LogSegment]) -> None:
-    for transaction in segment.transactions():
+    for transaction in segment.indexes.transactions.all():
         holding = [piece for piece in pieces if piece.base_offset <= transaction.last_offset]
         holding[-1].append_aborted(transaction)
 
 
 def _finish(fs: Fs, piece: LogSegment, mtime_ns: int) -> None:
     piece.seal()
-    piece.write_indexes()
+    piece.indexes.write()
     for role in (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX):
         fs.set_mtime(piece.path(role), mtime_ns)
     piece.flush()

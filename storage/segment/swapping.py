@@ -15,7 +15,7 @@ from storage.base.errors import FileVanished
 from storage.base.names import FileRole, FileState, segment_file_name
 from storage.base.units import Offset
 from storage.disk.fs import Fs
-from storage.segment.segment import ROLES, LogSegment
+from storage.segment.segment import LogSegment
 
 _CLEANED_IN_THE_ORDER_OF_REMOVAL: Final = (FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_INDEX, FileRole.LOG)
 
@@ -38,7 +38,7 @@ def swap_in(
     gone = []
     for segment in sources:
         segment.rename(FileState.DELETED)
-        gone += [segment.path(role) for role in ROLES if segment.has_file(role)]
+        gone += segment.paths()
     fs.sync_dir(directory)
     for segment in in_order:
         segment.rename(FileState.LIVE)

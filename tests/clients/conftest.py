@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 from clients import left
 from clients.running import ClientMissing, Driver, Drivers
 from clients.targets import AGAINST_KAFKA, Broker, Listener, Target
-from interop.kafka_lab import KAFKA, jars
+from support.needs import need_kafka
 
 HERE = Path(__file__).resolve().parent
 
@@ -24,28 +22,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("clients")
 
 
-def lacking(reason: str) -> None:
-    """Skip with the reason; with CI set that is a failure, lest a gate passes on tests it never ran."""
-    if os.environ.get("CI"):
-        pytest.fail(f"CI is set and {reason}", pytrace=False)
-    pytest.skip(reason)
-
-
-@functools.cache
-def no_kafka() -> str:
-    """Return what real Kafka lacks on this machine, or nothing."""
-    try:
-        jars()
-    except (OSError, subprocess.CalledProcessError) as error:
-        return f"Maven could not fetch Kafka {KAFKA}: {error}"
-    return ""
-
-
 @pytest.fixture(scope="session")
 def a_broker_left(tmp_path_factory: pytest.TempPathFactory) -> Broker:
     """A broker that was killed, with the directory of `left.py`."""
-    if reason := no_kafka():
-        lacking(reason)
+    need_kafka()
     broker = Broker(tmp_path_factory.mktemp("left"))
     with broker, Drivers(broker.bootstrap, broker.cluster.directory / "filling") as drivers:
         left.fill(drivers)
@@ -86,8 +66,7 @@ class Asking(Drivers):
         try:
             return super().__call__(name, number)
         except ClientMissing as missing:
-            lacking(str(missing))
-            raise
+            pytest.skip(str(missing))
 
 
 def _asking(target: Target, directory: Path) -> Iterator[Drivers]:

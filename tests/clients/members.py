@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from clients.running import Driver
+from support.waiting import until
 
 PATIENCE_SECONDS: Final = 120.0
-STEP_SECONDS: Final = 0.1
 
 
 class Member:
@@ -38,14 +37,6 @@ class Member:
         self.driver.ask("leave")
 
 
-def wait_until(holds: Callable[[], bool], say: Callable[[], object]) -> None:
-    """Return once it holds; after a long while, fail with what is there instead."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, say()
-        time.sleep(STEP_SECONDS)
-
-
 def wait_for_shares(members: Sequence[Member], shares: Iterable[int]) -> None:
     """Wait until the members have all partitions among them, and so many each; the order does not matter."""
     wanted = sorted(shares)
@@ -54,7 +45,7 @@ def wait_for_shares(members: Sequence[Member], shares: Iterable[int]) -> None:
         assigned = [member.assigned() for member in members]
         return sorted(map(len, assigned)) == wanted and sorted(itertools.chain(*assigned)) == list(range(sum(wanted)))
 
-    wait_until(holds, lambda: [(member.driver.name, member.assigned()) for member in members])
+    until(holds, PATIENCE_SECONDS, say=lambda: [(member.driver.name, member.assigned()) for member in members])
 
 
 def wait_for_values(members: Sequence[Member], values: Iterable[str]) -> None:
@@ -64,4 +55,4 @@ def wait_for_values(members: Sequence[Member], values: Iterable[str]) -> None:
     def missing() -> set[str]:
         return wanted - {value for member in members for value in member.values()}
 
-    wait_until(lambda: not missing(), lambda: f"never read: {sorted(missing())[:20]}")
+    until(lambda: not missing(), PATIENCE_SECONDS, say=lambda: f"never read: {sorted(missing())[:20]}")

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from interop.kafka_lab import quick_flags
+
 HERE: Final = Path(__file__).resolve().parent
 SCRIPT: Final = HERE.parent.parent / "scripts" / "clients.sh"
 ANSWER_SECONDS: Final = 200.0
@@ -115,9 +117,8 @@ def made(name: str) -> str:
 
 def java_command(*more: str, heap: str = "160m") -> list[str]:
     """Return the start of a Java command that begins fast, with Kafka's own classes and the driver's."""
-    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", f"-Xmx{heap}"]
     quiet = "-Dlog4j2.configurationFile=" + str(HERE / "drivers" / "log4j2.yaml")
-    return ["java", *flags, quiet, *more, "-cp", made("java")]
+    return ["java", *quick_flags(), f"-Xmx{heap}", quiet, *more, "-cp", made("java")]
 
 
 def command(name: str) -> tuple[list[str], dict[str, str]]:

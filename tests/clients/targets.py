@@ -15,10 +15,14 @@ import time
 from pathlib import Path
 from typing import Final, Protocol, Self
 
+import pytest
 from confluent_kafka.admin import AdminClient
 from interop.kafka_lab import Cluster, end
+from support.needs import NOT_HERE
+from support.waiting import until
 
 AGAINST_KAFKA: Final = os.environ.get("LOGMEND_CLIENTS_TARGET") == "kafka"
+OF_OURS: Final = pytest.mark.skipif(AGAINST_KAFKA, reason=f"{NOT_HERE}it is not asked of a broker")
 SETTINGS: Final = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
@@ -56,13 +60,8 @@ class Broker:
     def start(self) -> None:
         """Start it and wait until it lets itself in: before that it listens, and makes no topics."""
         self.cluster[0].start()
-        admin, deadline = (
-            AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}),
-            time.monotonic() + START_SECONDS,
-        )
-        while not admin.list_topics(timeout=START_SECONDS).brokers:
-            assert time.monotonic() < deadline, "the broker is not let in"
-            time.sleep(0.1)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        until(lambda: admin.list_topics(timeout=START_SECONDS).brokers, START_SECONDS)
 
     def kill(self) -> None:
         self.cluster[0].kill()

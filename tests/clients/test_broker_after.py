@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clients.conftest import Asking, lacking, no_kafka
+from clients.conftest import Asking
 from clients.members import Member, wait_for_values
 from clients.running import CLIENTS, TRANSACTIONS, Drivers, able
 from clients.targets import AGAINST_KAFKA, Broker, Listener
+from support.needs import need_kafka
 
 pytestmark = [pytest.mark.groups, pytest.mark.txn, pytest.mark.write]
 
@@ -29,8 +30,7 @@ def steps(first: int) -> list[list[Any]]:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    if reason := no_kafka():
-        lacking(reason)
+    need_kafka()
     made = Broker(tmp_path)
     yield made
     made.stop()

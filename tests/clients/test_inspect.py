@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from clients import left
 from clients.running import ASSIGN, CLIENTS, CLUSTER, IDEMPOTENT, ISOLATION, MAX_TIMESTAMP, ClientError, Drivers, able
-from clients.targets import AGAINST_KAFKA, Target
+from clients.targets import OF_OURS, Target
 
 pytestmark = pytest.mark.inspect
 
@@ -98,7 +98,7 @@ def test_the_java_client_sees_the_producers_of_a_partition(readers: Drivers) -> 
     assert readers("java").ask("producers", topic="payments", partition=0) == 1
 
 
-@pytest.mark.skipif(AGAINST_KAFKA, reason="a broker refuses nothing")
+@OF_OURS
 @pytest.mark.parametrize(
     ("client", "idempotent"), [(name, False) for name in CLIENTS] + [(name, True) for name in able(IDEMPOTENT)]
 )

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 
 import pytest
 from clients import left
 from clients.commands import run
-from clients.conftest import lacking
 from clients.running import Drivers
-from clients.targets import AGAINST_KAFKA, Target
+from clients.targets import OF_OURS, Target
 from clients.test_write import codecs_in_log
+
+pytestmark = pytest.mark.needs("kcat")
 
 EACH = 20
 BITS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kcat_is_there() -> None:
-    if shutil.which("kcat") is None:
-        lacking("kcat is not installed (`make test` as root on Debian brings it)")
 
 
 def lines(first: int, count: int) -> str:
@@ -55,7 +49,7 @@ def test_kcat_reads_committed_only(inspected: Target) -> None:
 
 
 @pytest.mark.inspect
-@pytest.mark.skipif(AGAINST_KAFKA, reason="a broker refuses nothing")
+@OF_OURS
 def test_kcat_is_told_at_once_that_nothing_is_written(inspected: Target) -> None:
     words = ["kcat", "-b", inspected.bootstrap, "-P", "-t", "orders", "-p", "0"]
     with pytest.raises(AssertionError, match="Topic authorization failed"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import subprocess
 import threading
 from collections.abc import Callable
@@ -17,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clients.conftest import HERE, lacking
+from clients.conftest import HERE
 from clients.running import ClientMissing, made
-from clients.targets import AGAINST_KAFKA, Listener
+from clients.targets import OF_OURS, Listener
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from interop.kafka_lab import free_port
 from support.cutting_proxy import CuttingProxy
 
-pytestmark = [pytest.mark.write, pytest.mark.skipif(AGAINST_KAFKA, reason="of our listener")]
+pytestmark = [pytest.mark.write, OF_OURS]
 
 CUT_RECORDS = int(os.environ.get("LOGMEND_CUT_RECORDS", "20000"))
 KILL_ROUNDS = int(os.environ.get("LOGMEND_KILL_ROUNDS", "3"))
@@ -146,11 +146,6 @@ def test_a_listener_that_is_killed_under_load_has_all_that_it_said_it_has(tmp_pa
         assert sorted(offsets) == list(range(len(offsets)))
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
 def test_a_consumer_notices_that_the_tail_it_has_read_was_written_anew(tmp_path: Path) -> None:
     log_dir, port = new_directory(tmp_path), free_port()
     listener = Listener(log_dir, tmp_path / "l", "--flush", "none", "--listen", f"127.0.0.1:{port}")
@@ -177,8 +172,7 @@ def test_the_same_goes_for_kafka_python(tmp_path: Path) -> None:
     try:
         python = made("kafka-python-3.0.12")
     except ClientMissing as missing:
-        lacking(str(missing))
-        raise
+        pytest.skip(str(missing))
     log_dir, port = new_directory(tmp_path), free_port()
     listener = Listener(log_dir, tmp_path / "l", "--flush", "none", "--listen", f"127.0.0.1:{port}")
     listener.start()

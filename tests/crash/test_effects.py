@@ -16,7 +16,8 @@ from support.log_dirs import SOUND, TOP, damaged, on_disk, recover
 from support.memory_fs import MemoryFs
 from support.wrapped_fs import READING
 
-from recovery.evidence.quarantine import expire, find_kept, restore
+from recovery.evidence.kept import find_kept
+from recovery.evidence.quarantine import expire, restore
 from storage.disk.fs import Fs, ReadFs, Volume, WriteFile
 
 OPENING = {"open_append", "volume"}

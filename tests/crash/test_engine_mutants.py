@@ -16,7 +16,7 @@ from engine.logdir.log_dir import LogDir
 from storage.base.errors import LogmendError
 from storage.base.names import FileState
 from storage.disk.fs import Fs
-from storage.log.log import Log
+from storage.log.durability import Durability
 from storage.segment.segment import LogSegment
 
 Patch = pytest.MonkeyPatch
@@ -75,10 +75,10 @@ def names_at_the_top_are_not_synced(patch: Patch) -> Callable[[Fs], Any]:
 
 
 def the_checkpoint_comes_before_the_sync(patch: Patch) -> None:
-    real = Log._flush
+    real = Durability.flush_segments
 
-    def flush(self: Log, below: int, target: Any) -> None:
-        self.recovery_point = max(self.recovery_point, target)
+    def flush_segments(self: Durability, below: int, target: Any) -> None:
+        self._state.recovery_point = max(self._state.recovery_point, target)
         TOP_DIR[0].write_recovery_points()
         real(self, below, target)
 
@@ -89,7 +89,7 @@ def the_checkpoint_comes_before_the_sync(patch: Patch) -> None:
         opened(self, now_ms)
 
     patch.setattr(LogDir, "claim", claim)
-    patch.setattr(Log, "_flush", flush)
+    patch.setattr(Durability, "flush_segments", flush_segments)
 
 
 TOP_DIR: list[LogDir] = []
@@ -110,7 +110,7 @@ def old_segments_go_before_the_new_one_is_ready(patch: Patch) -> None:
         fs.sync_dir(directory)
         return ()
 
-    patch.setattr("storage.log.log.swap_in", swap_in)
+    patch.setattr("storage.log.segment_changes.swap_in", swap_in)
 
 
 def what_is_compacted_is_not_synced(patch: Patch) -> Callable[[Fs], Any]:

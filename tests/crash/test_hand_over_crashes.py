@@ -34,15 +34,17 @@ from support.log_dirs import (
 )
 from support.memory_fs import MemoryFs
 from support.recovered import assert_clean, kept_of, next_time
-from support.wrapped_fs import Unsynced
+from support.wrapped_fs import Skipping, Unsynced
 
 from checkpoint.markers import encode_clean_shutdown
 from checkpoint.offsets import decode_offsets
 from recovery.apply import hand_over as handing
-from recovery.apply.execute import Orders, _Directory, execute
-from recovery.apply.hand_over import HandedOver, hand_over
+from recovery.apply.execute import _Directory, execute
+from recovery.apply.hand_over import hand_over
 from recovery.logdir.survey import SilentReporter
+from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan, Precondition, SplicePiece, SpliceSegment
+from recovery.plan.results import HandedOver
 from storage.disk.fs import FileKind, Fs, replace_atomically
 
 Patch = pytest.MonkeyPatch
@@ -147,18 +149,6 @@ def test_a_hand_over_that_dies_anywhere_says_nothing_that_is_not_so(unsynced: in
     for left in fs.crash_states():
         assert live(left.to_fs(fs).contents(str(TOP))) == live(fs.contents(str(TOP))), "not all of it is durable"
     assert trial.crash().states > 1
-
-
-class Skipping:
-    """Passes everything on to a file system but the calls of one method on paths that `which` picks."""
-
-    def __init__(self, fs: Any, method: str, which: Callable[[PurePath], bool] = lambda path: True) -> None:
-        self._fs, self._method, self._which = fs, method, which
-
-    def __getattr__(self, name: str) -> Any:
-        if name != self._method:
-            return getattr(self._fs, name)
-        return lambda path, *more: None if self._which(path) else getattr(self._fs, name)(path, *more)
 
 
 def points_rise_before_the_sync(patch: Patch) -> None:

@@ -15,6 +15,7 @@ import pytest
 from crash.harness import every_crash
 from support.managers import NOW, P0, A, B, append, open_manager, records
 from support.memory_fs import MemoryFs
+from support.tiers import deep
 
 from engine.manager.manager import LogManager
 from storage.base.units import Offset
@@ -145,8 +146,12 @@ def tell_topics(manager: LogManager, trial: Trial) -> None:
 
 @pytest.mark.parametrize(
     "trial",
-    [Trial(tell_appends), Trial(tell_retention), Compacted(tell_compaction), Trial(tell_topics)],
-    ids=["appends", "retention", "compaction", "topics"],
+    [
+        pytest.param(Trial(tell_appends), id="appends"),
+        deep(Trial(tell_retention), id="retention"),
+        deep(Compacted(tell_compaction), id="compaction"),
+        pytest.param(Trial(tell_topics), id="topics"),
+    ],
 )
 def test_a_manager_that_dies_anywhere_keeps_its_promises(trial: Trial) -> None:
     counts = every_crash(

@@ -11,6 +11,7 @@ from crash.harness import CrashFailure
 from crash.test_recovery_crashes import Trial
 from support.damages import KINDS
 from support.log_dirs import POINTS, SOUND, TOP, checkpoint, damaged
+from support.wrapped_fs import Skipping
 
 from recovery.apply import execute as module
 from recovery.plan.plan import LogDirPlan, ReplaceFile, TruncateTo
@@ -20,23 +21,11 @@ Patch = pytest.MonkeyPatch
 Directory = module._Directory
 
 
-class Silent:
-    """Passes everything on to a file system but the calls of one method on paths that `which` picks."""
-
-    def __init__(self, fs: Any, method: str, which: Callable[[PurePath], bool]) -> None:
-        self._fs, self._method, self._which = fs, method, which
-
-    def __getattr__(self, name: str) -> Any:
-        if name != self._method:
-            return getattr(self._fs, name)
-        return lambda path, *more: None if self._which(path) else getattr(self._fs, name)(path, *more)
-
-
 def without(patch: Patch, method: str, which: Callable[[PurePath], bool] = lambda path: True) -> None:
     real = module.execute
 
     def run(fs: Any, *arguments: Any) -> Any:
-        return real(Silent(fs, method, which), *arguments)
+        return real(Skipping(fs, method, which), *arguments)
 
     patch.setattr("support.recovering.execute", run)
 
@@ -57,7 +46,7 @@ def names_of_copies_are_not_synced(patch: Patch) -> None:
     real = Directory.keep
 
     def keep(self: Any, actions: Any) -> None:
-        fs, self._fs = self._fs, Silent(self._fs, "sync_dir", lambda path: True)
+        fs, self._fs = self._fs, Skipping(self._fs, "sync_dir", lambda path: True)
         real(self, actions)
         self._fs = fs
 

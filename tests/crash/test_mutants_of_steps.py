@@ -21,8 +21,8 @@ from support.memory_fs import MemoryFs
 from support.recovered import assert_clean, assert_nothing_is_lost
 
 from recovery.apply import execute as module
-from recovery.apply.execute import Orders
 from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.orders import Orders
 from recovery.plan.plan import Piece, Rename, SetAside, SplitLog, TruncateTo
 from storage.base.errors import EnvironmentFault, NoRoom, PlanStale
 from storage.disk.fs import FileStat, Fs, temporary_name

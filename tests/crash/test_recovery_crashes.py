@@ -47,7 +47,8 @@ from support.recovered import (
 )
 
 from checkpoint.offsets import decode_offsets
-from recovery.evidence.quarantine import expire, find_kept, restore
+from recovery.evidence.kept import find_kept
+from recovery.evidence.quarantine import expire, restore
 from recovery.plan.plan import PlanOptions
 from storage.disk.fs import FileKind, Fs
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from support.needs import program
 from support.service_states import STATES
 
 from daemon.events.names import EVENTS
@@ -23,11 +22,7 @@ BOARD = ROOT / "deploy" / "grafana" / "logmend.json"
 
 @pytest.fixture(scope="module")
 def promtool() -> str:
-    path = shutil.which("promtool")
-    if path is None:
-        say = pytest.fail if os.environ.get("CI") else pytest.skip
-        say("no promtool on the path; scripts/tools.sh test installs Debian's prometheus")
-    return str(path)
+    return program("promtool")
 
 
 def call(*words: str, stdin: bytes | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:

@@ -10,7 +10,7 @@ import pytest
 from support.command import ROOT, logmend
 from support.runbook_cases import BACKUP, CASES, DATA, RESCUE, below, prepared
 
-PAGES = ROOT / "docs" / "runbooks"
+PAGES = ROOT / "docs" / "operate" / "runbooks"
 BLOCK = re.compile(r"```console\n\$ logmend ([^\n]*)\n(.*?)```", re.DOTALL)
 SHAPES = (
     (re.compile(r"\b[0-9a-f]{12}\b"), "<plan>"),

@@ -18,13 +18,13 @@ from support.faults import (
     check_end,
     check_nothing_is_lost,
     check_recovered,
-    need_mounts,
     recovered,
     sample,
     tmpfs,
     write_tree,
 )
 from support.log_dirs import POINTS, Files, checkpoint
+from support.needs import need_mounts
 from support.recovering import tree
 
 PAGE = 4096

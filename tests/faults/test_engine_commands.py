@@ -21,8 +21,11 @@ from pathlib import Path
 
 import pytest
 from faults.test_system_calls import CALLS, Fault, calls_of
-from support.command import ROOT, environment, logmend
-from support.faults import EVERYTHING, need, sample
+from support.calling import call
+from support.command import ROOT, environment
+from support.faults import EVERYTHING, sample
+from support.needs import need
+from support.tiers import deep
 
 from storage.base.names import FileRole, segment_file_name
 from storage.base.units import Offset
@@ -89,9 +92,9 @@ class Bench:
 
     def found(self) -> list[str] | None:
         """Return the values in the topic after an undisturbed recovery; None if there is no such topic."""
-        recovered = logmend("recover", self.home)
+        recovered = call("recover", self.home)
         assert recovered.returncode == 0, recovered.stdout + recovered.stderr
-        read = run(COMMANDS["read"], self.home)
+        read = call(*COMMANDS["read"], "--log-dir", self.home)
         if read.returncode == 2 and self.command == "delete":
             return None
         assert read.returncode == 0, read.stderr
@@ -106,14 +109,14 @@ class Bench:
         assert found is not None
         assert found == (FIRST + MORE)[: len(found)]
         assert len(found) >= len(FIRST) + (len(MORE) if self.command == "append" and done.returncode == 0 else 0)
-        again = run(COMMANDS["append"], self.home, lines(["last"]))
+        again = call(*COMMANDS["append"], "--log-dir", self.home, stdin=lines(["last"]))
         assert again.returncode == 0, again.stderr
         assert self.found() == [*found, "last"]
 
 
 @pytest.fixture(params=sorted(COMMANDS))
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
-    need("strace", root=False)
+    need("strace")
     return begun(tmp_path, request.param)
 
 
@@ -124,7 +127,7 @@ def begun(tmp_path: Path, command: str, settings: tuple[str, ...] = SETTINGS) ->
         (["topics", "create", "--topic", "orders", "--partitions", "1", *config], ""),
         (COMMANDS["append"], lines(FIRST)),
     ):
-        done = run(words, model, text)
+        done = call(*words, "--log-dir", model, stdin=text)
         assert done.returncode == 0, done.stderr
     return Bench(tmp_path / "data", model, command)
 
@@ -170,7 +173,7 @@ def wrong_with(bench: Bench, fault: Fault) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200 if EVERYTHING else 300)
-@pytest.mark.parametrize("forever", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("forever", [pytest.param(False, id="once"), deep(True, id="from then on")])
 def test_a_call_that_fails_costs_nothing_that_was_acknowledged(bench: Bench, forever: bool) -> None:
     tried = faults_of(bench, CALLS, forever=forever)
     assert [why for fault in tried if (why := wrong_with(bench, fault))] == []

@@ -6,22 +6,23 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.command import environment, logmend, start
-from support.faults import DAMAGES, check_end, check_nothing_is_lost, need, read_tree, recovered, write_tree
+from support.faults import DAMAGES, check_end, check_nothing_is_lost, read_tree, recovered, write_tree
 from support.log_dirs import place
+from support.needs import need, need_root
 from support.recovering import tree
+from support.waiting import until
 
 SOMEBODY = 12345
 
 
 def without_rights(*words: object) -> subprocess.CompletedProcess[str]:
     """Run `logmend` as root without any capability: a user like others, who can yet read the interpreter."""
-    need("setpriv")
+    need("setpriv", root=True)
     drop = ["setpriv", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
     return subprocess.run(
         [*drop, sys.executable, "-m", "cli.main", *map(str, words)], env=environment(), capture_output=True, text=True,
@@ -86,7 +87,7 @@ def test_a_log_of_somebody_else_that_has_to_be_cut_is_status_5_and_stays_whole(t
 
 
 def test_what_is_written_anew_belongs_to_whom_the_old_file_belonged(tmp_path: Path) -> None:
-    need()
+    need_root()
     home = write_tree(tmp_path / "data", DAMAGES["broken_in_the_middle"])
     give_away(home, file_mode=0o640, mode=0o750)
     assert logmend("recover", home).returncode == 0
@@ -178,10 +179,7 @@ def test_a_process_that_is_stopped_and_goes_on_hours_later_holds_its_lock_and_fi
     env = environment()
     process = start("recover", "-j", "1", home, env={**env, "PYTHONPATH": f"{tmp_path}:{env['PYTHONPATH']}"})
     try:
-        deadline = time.monotonic() + 30
-        while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
         assert logmend("recover", home).returncode == 6
     finally:
         process.send_signal(signal.SIGCONT)

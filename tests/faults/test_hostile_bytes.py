@@ -1,7 +1,7 @@
 """Every single bit, every length, every sector of a small segment: detected, or proved harmless, or known and counted.
 
 A bit that the format protects by nothing cannot be detected by anybody. Those bits are listed here, and each is held to
-do what docs/crash-safety.md says: no crash, no cut, and no byte changed but in derived files.
+do what docs/understand/crash-safety.md says: no crash, no cut, and no byte changed but in derived files.
 """
 
 from __future__ import annotations

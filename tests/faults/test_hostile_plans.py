@@ -21,7 +21,8 @@ from support.memory_fs import MemoryFs
 from support.recovering import tree
 
 from cli.main import main
-from recovery.evidence.quarantine import find_kept, restore
+from recovery.evidence.kept import find_kept
+from recovery.evidence.quarantine import restore
 from storage.base.errors import NoRoom
 
 CANARY = {"file": b"a canary\n" * 30, "00000000000000000020.log": b"another\n" * 30, "x.logmend": b"a third"}

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from support.command import environment
-from support.faults import DAMAGES, EVERYTHING, need, need_mounts, tmpfs, write_tree
+from support.faults import DAMAGES, EVERYTHING, tmpfs, write_tree
 from support.log_dirs import MARKER, POINTS, STARTS, place
+from support.needs import impossible, need, need_mounts, need_root
 from support.recovering import tree
 
 SECONDS = 5
@@ -106,7 +107,7 @@ def fallen_for(home: Path, trap: str, name: str, canary: Path, words: tuple[str,
 @pytest.mark.timeout(3600 if EVERYTHING else 300)
 @pytest.mark.parametrize("trap", sorted(TRAPS))
 def test_no_trap_is_fallen_for(tmp_path: Path, canary: Path, trap: str) -> None:
-    need()
+    need_root()
     number = sorted(TRAPS).index(trap)
     names = PLACES if EVERYTHING else [PLACES[(number * 5 + at * 3) % len(PLACES)] for at in range(7)]
     wrong = [
@@ -161,11 +162,11 @@ def test_a_directory_mounted_in_the_place_of_a_partition_is_worked_on_as_one(tmp
 
 
 def test_a_file_that_nobody_may_change_is_status_5_and_the_next_run_repairs(tmp_path: Path) -> None:
-    need("chattr")
+    need("chattr", root=True)
     home = write_tree(tmp_path / "data", DAMAGES["torn"])
     done = subprocess.run(["chattr", "+i", home / place(20)], capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"this file system knows no such files: {done.stderr.strip()}")
+        impossible(f"this file system knows no such files: {done.stderr.strip()}")
     try:
         status, said = run("recover", home)
     finally:

@@ -16,7 +16,7 @@ import pytest
 from faults.test_names import NASTY, ONE_BYTE, plant, raw_in, run
 from support.command import environment, start
 from support.faults import DAMAGES, write_tree
-from support.service_parts import until
+from support.waiting import until
 
 EVIL = b"dir\x1b[31m\nERROR forged\xe2\x80\xae\xff\x9b"
 """The name of a log directory: in every answer and in every line."""

@@ -11,7 +11,7 @@ from faults.test_names import run
 from faults.test_names_in_the_service import asked, is_ready
 from support.command import environment, start
 from support.log_dirs import POINTS, checkpoint, place
-from support.service_parts import until
+from support.waiting import until
 
 from storage.batch.record import Record, encode_batch
 

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from support.batches import batch_v2
 from support.command import ROOT, environment, make_log_dir
-from support.faults import DAMAGES, check_nothing_is_lost, need, write_tree
+from support.faults import DAMAGES, check_nothing_is_lost, write_tree
+from support.needs import need
 from support.recovering import tree
 
 from storage.kernel.scan import kernel_name
@@ -60,7 +61,7 @@ def stopped_at(trace: Path, process: subprocess.Popen[str]) -> int | None:
 def test_a_log_that_shrinks_in_the_middle_of_its_being_read_is_not_cut_on_what_was_seen(
     tmp_path: Path, command: str, left: int, way: str
 ) -> None:
-    need("strace", root=False)
+    need("strace")
     home = tmp_path / "data"
     batch = batch_v2(0, 2)
     whole = b"".join((2 * number).to_bytes(8, "big") + batch[8:] for number in range(BATCHES))
@@ -96,7 +97,7 @@ def test_a_lock_that_the_system_cannot_give_is_not_called_held_and_nothing_is_do
 
 
 def check_refused(tmp_path: Path, command: str, call: str, named: str) -> str:
-    need("strace", root=False)
+    need("strace")
     home = write_tree(tmp_path / "data", DAMAGES["torn"])
     (home / ".lock").touch()
     was = tree(home)

@@ -21,18 +21,11 @@ from typing import NamedTuple
 
 import pytest
 from support.command import ROOT, environment
-from support.faults import (
-    DAMAGES,
-    EVERYTHING,
-    check_end,
-    check_nothing_is_lost,
-    check_recovered,
-    need,
-    recovered,
-    write_tree,
-)
+from support.faults import DAMAGES, EVERYTHING, check_end, check_nothing_is_lost, check_recovered, recovered, write_tree
 from support.log_dirs import Files
+from support.needs import impossible, need
 from support.recovering import plan as plan_here
+from support.tiers import deep
 
 from storage.base.errors import LogmendError
 from storage.disk.fs import OsFs
@@ -127,7 +120,7 @@ POINTS_STAY = "make room: the recovery points stay as they were"
 
 @pytest.fixture(params=sorted(DAMAGES))
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
-    need("strace", root=False)
+    need("strace")
     before = DAMAGES[request.param]
     return Scene(tmp_path / "data", before, recovered(before, tmp_path / "undisturbed"))
 
@@ -197,7 +190,7 @@ def check_killed(done: subprocess.CompletedProcess[str], fault: Fault) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200 if EVERYTHING else 300)
-@pytest.mark.parametrize("forever", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("forever", [pytest.param(False, id="once"), deep(True, id="from then on")])
 def test_a_call_that_fails_ends_in_status_5_with_nothing_lost_and_the_next_run_repairs(
     scene: Scene, forever: bool
 ) -> None:
@@ -207,6 +200,7 @@ def test_a_call_that_fails_ends_in_status_5_with_nothing_lost_and_the_next_run_r
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200 if EVERYTHING else 300)
+@pytest.mark.deep
 @pytest.mark.parametrize("scene", ["torn"], indirect=True)
 def test_an_interrupted_call_is_made_again_or_reported(scene: Scene) -> None:
     interruptible = dict.fromkeys(("openat", "read", "write", "fsync", "ftruncate", "fcntl"), ("EINTR",))
@@ -222,7 +216,7 @@ def test_a_kill_before_any_call_loses_nothing_and_the_next_run_repairs(scene: Sc
 
 
 def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
-    need("strace", root=False)
+    need("strace")
     before = DAMAGES["torn"]
     scene = Scene(tmp_path / "data", before, recovered(before, tmp_path / "undisturbed"))
     for number in (1, 3):
@@ -240,7 +234,7 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
 def test_a_file_system_that_cannot_be_synced_ends_in_status_5_with_nothing_lost(scene: Scene) -> None:
     volume = OsFs().volume(scene.home.parent)
     if volume is None:
-        pytest.skip("no ext4 or xfs here, no kernel, or an old Linux")
+        impossible("no ext4 or xfs, or a Linux that is too old")
     volume.close()
     scene.program = TOGETHER
     scene.make()

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from golden.golden import checkpoint
 from interop.kafka_lab import Cluster
+from support.waiting import until
 
 CONFIG: Final = {
     "log.index.size.max.bytes": "65536",
@@ -99,10 +100,8 @@ class Load:
         create_topics(self.cluster)
         for thread in self._threads:
             thread.start()
-        until, deadline = time.monotonic() + seconds, time.monotonic() + _PATIENCE
-        while time.monotonic() < until or not self._all_flushed():
-            assert time.monotonic() < deadline, "no recovery points were written"
-            time.sleep(0.05)
+        least = time.monotonic() + seconds
+        until(lambda: time.monotonic() > least and self._all_flushed(), _PATIENCE)
 
     def kill(self) -> Ledger:
         """Kill the broker under load, end the producers, and return what they know."""
@@ -261,11 +260,10 @@ def await_leaders(cluster: Cluster) -> None:
     A client that asks while a broker is still taking them over may keep its "unknown partition" for minutes.
     """
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    deadline = time.monotonic() + _PATIENCE
-    while True:
+
+    def unled() -> set[str]:
         topics = admin.list_topics(timeout=20).topics
         led = {f"{name}-{n}" for name, topic in topics.items() for n, p in topic.partitions.items() if p.leader >= 0}
-        if led >= set(PARTITIONS):
-            return
-        assert time.monotonic() < deadline, f"nobody leads {sorted(set(PARTITIONS) - led)}"
-        time.sleep(0.1)
+        return set(PARTITIONS) - led
+
+    until(lambda: not unled(), _PATIENCE, say=lambda: f"nobody leads {sorted(unled())}")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.kafka_lab import KAFKA, Cluster, Oracle, jars
+from interop.kafka_lab import Cluster, Oracle
+from support.needs import need_kafka
 
 HERE = Path(__file__).resolve().parent
 
@@ -24,31 +21,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("interop")
 
 
-@functools.cache
-def missing() -> str:
-    """Return what real Kafka lacks on this machine, or nothing."""
-    for command in ("java", "mvn"):
-        if shutil.which(command) is None:
-            return (
-                f"{command} is not installed: JDK 17 and Maven are needed (`make test` as root on Debian brings them)"
-            )
-    modules = subprocess.run(["java", "--list-modules"], capture_output=True, text=True, check=False).stdout
-    if "jdk.compiler@" not in modules:
-        return "java has no compiler module (install openjdk-17-jdk-headless): Oracle.java runs from its source"
-    try:
-        jars()
-    except subprocess.CalledProcessError as error:
-        return f"Maven could not fetch Kafka {KAFKA}: {error}"
-    return ""
-
-
 @pytest.fixture(scope="session")
 def kafka_kit() -> None:
-    """Skip where Java or Maven are missing; with CI set that is a failure, lest a gate passes on tests it never ran."""
-    if reason := missing():
-        if os.environ.get("CI"):
-            pytest.fail(f"CI is set and {reason}", pytrace=False)
-        pytest.skip(reason)
+    need_kafka()
 
 
 @pytest.fixture(scope="session")

@@ -28,10 +28,12 @@ from support.mutate import mutate
 from support.recovering import kept_by_us, options_of, tree
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS
-from recovery.apply.execute import Orders, execute
-from recovery.evidence.quarantine import find_kept, restore
+from recovery.apply.execute import execute
+from recovery.evidence.kept import find_kept
+from recovery.evidence.quarantine import restore
 from recovery.logdir.log_dir import MARKER, read_log_dir
 from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan, PlanOptions
 from storage.base.errors import LogmendError
 from storage.base.names import parse_directory_name

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import random
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -118,11 +117,3 @@ def produce_steadily(cluster: Cluster, count: int) -> None:
         to.produce(STEADY, b"%06d " % number + b"x" * 100, on_delivery=told)
     assert to.flush(_PATIENCE) == 0
     assert failed == []
-
-
-def await_true(what: str, question: Any, seconds: float = _PATIENCE, *, tell: Any = lambda: "") -> None:
-    """Return once `question()` is true; `tell` says how things stand where it does not get so."""
-    deadline = time.monotonic() + seconds
-    while not question():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s; {tell()}"
-        time.sleep(0.05)

@@ -32,7 +32,7 @@ from storage.disk.fs import OsFs
 from storage.log.log_types import Appended
 from storage.producers.producers import Origin
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 TOPIC, TRANSACTIONS, BY_COMMAND = "orders", "payments", "clicks"
 PARTITIONS = 3

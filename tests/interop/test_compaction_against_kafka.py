@@ -15,6 +15,7 @@ from interop.kafka_lab import Oracle
 from interop.scripted_log import CODECS, NOW, Script
 from support.batches import TRANSACTIONAL, batch_v2, marker, record
 from support.cleaning import compact, write_log
+from support.tiers import spread
 
 from storage.base.config import LogConfig
 from storage.base.units import Offset
@@ -78,7 +79,7 @@ def clean_both(script: Script, theirs: Path, ours: Path, bases: list[int], first
     return done.next_dirty
 
 
-@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SCRIPTS))
+@pytest.mark.parametrize("seed", spread(range(FIRST_SEED, FIRST_SEED + SCRIPTS), 10))
 def test_compaction_leaves_what_kafkas_leaves(seed: int, tmp_path: Path, oracle: Oracle) -> None:
     codecs = ("none",) if seed % 2 else CODECS
     script = Script(seed, oracle, tmp_path / "t-0", codecs, has_transactions=seed % 5 > 1)

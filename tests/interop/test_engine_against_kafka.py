@@ -9,6 +9,7 @@ import pytest
 from interop.engine_pair import contents
 from interop.engine_scripts import Script, run
 from interop.kafka_lab import Oracle
+from support.tiers import spread
 
 SCRIPTS = int(os.environ.get("LOGMEND_ENGINE_SCRIPTS", "1000"))
 STEPS = int(os.environ.get("LOGMEND_ENGINE_STEPS", "0"))
@@ -17,7 +18,8 @@ PARTS = 8
 LONG, SHORT = 120, 24
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.slow
+@pytest.mark.parametrize("part", spread(range(PARTS), 2))
 def test_engine_and_kafka_answer_and_leave_the_same(part: int, oracle: Oracle, tmp_path: Path) -> None:
     taken = 0
     for seed in range(FIRST + part, FIRST + SCRIPTS, PARTS):

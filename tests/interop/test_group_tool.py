@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from interop.kafka_lab import KAFKA, java
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 WAIT_SECONDS = 90.0
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

@@ -15,10 +15,11 @@ from typing import Any, Self
 
 import pytest
 from golden.golden import checkpoint
-from interop.guard_load import CONFIG, STEADY, GuardLoad, await_true, produce_steadily
+from interop.guard_load import CONFIG, STEADY, GuardLoad, produce_steadily
 from interop.kafka_lab import Cluster, run_java
 from support.guarding import POINTS, Told, flip, last_batch_of
 from support.real_clock import RealClock
+from support.waiting import until
 
 from daemon.events.names import EVENTS
 from daemon.guard.guard import GuardWorker
@@ -26,7 +27,7 @@ from daemon.guard.watch import Watcher
 from daemon.ledger.ledger import Ledger
 from daemon.scrub.verify_options import GuardOptions, ScrubOptions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 SECONDS = float(os.environ.get("LOGMEND_GUARD_SECONDS", "25"))
 SCRUB = ScrubOptions(
@@ -196,20 +197,18 @@ def check_flips(cluster: Cluster, guards: Guards, log_dir: Path) -> None:
     point = checkpoint(log_dir / POINTS)[f"{STEADY}-0"]
     with guards.hold():  # or the guard is done with them before the bit is flipped
         produce_steadily(cluster, 400)
-        await_true("flushed", lambda: checkpoint(log_dir / POINTS)[f"{STEADY}-0"] > point + 200)
+        until(lambda: checkpoint(log_dir / POINTS)[f"{STEADY}-0"] > point + 200, 120)
         log = max(log for log in directory.glob("*.log") if int(log.stem) <= point)
         position, size, base = last_batch_of(log, below=checkpoint(log_dir / POINTS)[f"{STEADY}-0"])
         assert base >= point
         flip(log, position + size - 3)
-    await_true("the new one is found", lambda: any(f.path == log for f in guards.findings))
+    until(lambda: any(f.path == log for f in guards.findings), 120)
     (new,) = [f for f in guards.findings if f.path == log]
     assert (new.topic, new.partition, new.kind, new.verdict) == (STEADY, 0, "batch_crc", "on disk")
     assert (new.position, new.first_offset) == (position, base)
     old = min(directory.glob("*.log"))
     flip(old, 200)
-    await_true(
-        "the old one is found", lambda: any(f.path == old for f in guards.findings), tell=lambda: guards.state(old)
-    )
+    until(lambda: any(f.path == old for f in guards.findings), 120, say=lambda: guards.state(old))
     (found,) = [f for f in guards.findings if f.path == old]
     assert (found.kind, found.verdict, found.severity) == ("batch_crc", "on disk", "damage")
     assert found.position <= 200 < found.position + found.size

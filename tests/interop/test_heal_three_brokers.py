@@ -10,10 +10,12 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from golden.golden import checkpoint
 from interop.kafka_lab import Broker, Cluster
 from interop.test_recover_live_broker import logmend, saying, start_again
+from support.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(600)]
 
 TOPIC, PARTITIONS, RECORDS, SECTOR, SECTORS, SEED = "kept", 3, 3000, 512, 1000, 5
 CONFIG = {
@@ -23,6 +25,7 @@ CONFIG = {
     "min.insync.replicas": "2",
     "default.replication.factor": "3",
 }
+WATERMARKS, RECOVERY_POINTS = "replication-offset-checkpoint", "recovery-point-offset-checkpoint"
 CUT = ("Corruption found in segment", "Truncating to offset", "Truncating partition")
 
 
@@ -69,13 +72,26 @@ def destroy(broker: Broker) -> int:
 def wait_for_replicas(cluster: Cluster) -> None:
     """Wait until every partition has all its replicas in sync again."""
     client = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        found = client.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values()
-        if found and all(len(each.isrs) == len(each.replicas) for each in found):
-            return
-        time.sleep(0.2)
-    pytest.fail("the replicas do not get in sync")
+
+    def in_sync() -> bool:
+        partitions = client.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values()
+        return bool(partitions) and all(len(each.isrs) == len(each.replicas) for each in partitions)
+
+    until(in_sync, 120)
+
+
+def wait_for_checkpoints(cluster: Cluster, known: dict[tuple[int, int], bytes]) -> None:
+    """Wait until every broker has written that all records are below its watermarks and recovery points."""
+    ends = {
+        f"{TOPIC}-{number}": max(at for partition, at in known if partition == number) + 1
+        for number in range(PARTITIONS)
+    }
+    places = [broker.log_dirs[0] / name for broker in cluster.brokers for name in (WATERMARKS, RECOVERY_POINTS)]
+
+    def written() -> bool:
+        return all(ends.items() <= checkpoint(place).items() for place in places)
+
+    until(written, 120, say=lambda: [checkpoint(place) for place in places])
 
 
 def read(cluster: Cluster, wanted: int) -> dict[tuple[int, int], bytes]:
@@ -100,7 +116,7 @@ def test_a_thousand_lost_sectors_come_back_and_the_broker_rejoins_without_cuttin
     cluster.create_topic(TOPIC, partitions=PARTITIONS, replicas=3)
     known = produce(cluster, RECORDS)
     wait_for_replicas(cluster)
-    time.sleep(2)  # the checkpoints of watermarks and recovery points are written every half second, and second
+    wait_for_checkpoints(cluster, known)
     victim, healthy = cluster[1], cluster[0]
     for source in (f"127.0.0.1:{healthy.port}", str(healthy.log_dirs[0])):
         victim.stop()

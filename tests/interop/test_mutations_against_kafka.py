@@ -16,6 +16,7 @@ import pytest
 from interop.differences import RULES, Outcome, explain
 from interop.differential import Sources, build, plant, run
 from interop.kafka_lab import Oracle
+from support.tiers import spread
 
 MUTATIONS = int(os.environ.get("LOGMEND_MUTATIONS", "200"))
 CHUNK = 25
@@ -36,7 +37,8 @@ def sources(memory: Path) -> Sources:
     return Sources(memory / "goldens")
 
 
-@pytest.mark.parametrize("first", range(0, MUTATIONS, CHUNK))
+@pytest.mark.slow
+@pytest.mark.parametrize("first", spread(range(0, MUTATIONS, CHUNK), 2))
 def test_whatever_differs_from_what_kafka_makes_of_a_mutated_directory_is_meant(
     first: int, memory: Path, sources: Sources, oracle: Oracle
 ) -> None:

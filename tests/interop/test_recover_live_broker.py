@@ -194,6 +194,7 @@ def rot(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.deep
 def test_damaged_tails_and_indexes_are_mended_before_the_broker_sees_them(
     kafka_cluster: Callable[..., Cluster],
 ) -> None:
@@ -236,6 +237,7 @@ def steady(log_dir: Path) -> Iterator[tuple[str, str]]:
                 yield str(path.relative_to(log_dir)), hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.deep
 def test_while_the_broker_runs_only_reading_commands_work(
     kafka_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from interop.kafka_lab import Oracle
 from interop.scripted_log import Script
+from support.tiers import spread
 
 from storage.base.config import LogConfig
 from storage.base.units import Offset
@@ -45,7 +46,7 @@ def chosen_policy(script: Script, state: dict[str, Any]) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SCRIPTS))
+@pytest.mark.parametrize("seed", spread(range(FIRST_SEED, FIRST_SEED + SCRIPTS), 10))
 def test_retention_deletes_what_kafka_deletes(seed: int, tmp_path: Path, oracle: Oracle) -> None:
     script = Script(seed, oracle, tmp_path / "t-0")
     rng = script.rng

@@ -10,7 +10,8 @@ from interop.kafka_lab import Oracle
 from support.batches import batch_v2, legacy
 from support.recovering import kept_by_us, plan, recover, tree
 
-from recovery.evidence.quarantine import find_kept, restore
+from recovery.evidence.kept import find_kept
+from recovery.evidence.quarantine import restore
 from storage.disk.fs import OsFs
 
 FAR = 2**31

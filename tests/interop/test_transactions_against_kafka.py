@@ -11,7 +11,6 @@ import os
 import random
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 from interop.kafka_lab import Cluster, run_java
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
+from support.waiting import until
 
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
@@ -31,7 +31,7 @@ from storage.batch.batch import TRANSACTIONAL_BIT
 from storage.batch.record import Record, encode_batch
 from wire.building import builder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 PATIENCE = 100.0
 BUSY = {
@@ -86,11 +86,11 @@ class Asker:
     ids: list[int] = field(default_factory=list)
 
     def until_idle(self, api_key: int, version: int, code_of: Any, **fields: object) -> Any:
-        deadline = time.monotonic() + PATIENCE
-        while (code := code_of(answer := self.wire.ask(api_key, version, **fields))) in BUSY:
-            assert time.monotonic() < deadline, f"{fields} stays {code!r}"
-            time.sleep(0.02)
-        return answer
+        def settled() -> Any:
+            answer = self.wire.ask(api_key, version, **fields)
+            return None if code_of(answer) in BUSY else (answer,)
+
+        return until(settled, PATIENCE, say=lambda: fields)[0]
 
     def id_of(self, number: int) -> int:
         return self.ids[number] if number >= 0 else -1
@@ -157,13 +157,11 @@ class Asker:
         return int(told.error_code), told.base_offset
 
     def describe(self, tid: str) -> tuple[object, ...]:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            (found,) = self.wire.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[tid]).transaction_states
-            if found.error_code or not found.transaction_state.startswith("Prepare"):
-                break
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        def settled() -> Any:
+            (state,) = self.wire.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[tid]).transaction_states
+            return None if state.transaction_state.startswith("Prepare") and not state.error_code else state
+
+        found = until(settled, PATIENCE)
         if found.error_code:
             return (int(found.error_code),)
         number = self.ids.index(found.producer_id) if found.producer_id in self.ids else -1

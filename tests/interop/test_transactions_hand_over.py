@@ -24,7 +24,7 @@ from interop.test_groups_hand_over import CONFIG, on_the_same_port
 
 from server.txn.records import partition_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 PATIENCE = 100.0
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -12,8 +12,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from interop.kafka_lab import Cluster
 from interop.test_recover_live_broker import logmend
+from support.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(600)]
 
 TOPIC = "fragile"
 CONFIG = {
@@ -39,14 +40,14 @@ def produce(cluster: Cluster, values: list[str], acks: str = "1") -> None:
 
 def wait_for_leader(cluster: Cluster, leader: int, isr: set[int] | None = None) -> None:
     client = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    deadline = time.monotonic() + 180
-    found = None
-    while time.monotonic() < deadline:
-        found = client.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.get(0)
-        if found is not None and found.leader == leader and (isr is None or set(found.isrs) == isr):
-            return
-        time.sleep(0.3)
-    pytest.fail(f"broker {leader} does not become the leader: {found}")
+    seen: Any = None
+
+    def leads() -> bool:
+        nonlocal seen
+        seen = client.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.get(0)
+        return seen is not None and seen.leader == leader and (isr is None or set(seen.isrs) == isr)
+
+    until(leads, 180, say=lambda: seen)
 
 
 def test_what_an_unclean_election_cost_comes_out_of_losses_and_export(kafka_cluster: Callable[..., Cluster]) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from support.needs import impossible, need, need_mounts
 
 IOC_SHUTDOWN = 0x8004587D
 KINDS = {"ext4": (64, ["mkfs.ext4", "-q", "-F"]), "xfs": (320, ["mkfs.xfs", "-q", "-f"])}
@@ -20,14 +21,12 @@ def call(*words: object) -> None:
     subprocess.run([str(word) for word in words], check=True, capture_output=True)
 
 
-def missing(kind: str) -> str:
-    """Return why no power can be cut on this kind of file system here, or nothing."""
-    if os.geteuid() != 0:
-        return "only root may mount"
-    for tool in ("mount", "losetup", "strace", KINDS[kind][1][0]):
-        if shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
-            return f"{tool} is not installed (scripts/tools.sh test brings it)"
-    return ""
+def need_disk(kind: str, directory: Path) -> None:
+    """Skip the test where no power can be cut on this kind of file system."""
+    need("mount", "losetup", "strace", KINDS[kind][1][0], root=True)
+    need_mounts(directory / "probe")
+    if not Path("/dev/loop-control").exists():
+        impossible("there are no loop devices")
 
 
 @dataclass

@@ -290,7 +290,8 @@ class CommandCutter(Cutter):
             self.left_to_do += not plan(self.home).is_empty
             check_end(self.home, before, self.wanted(name))
             return
-        from recovery.evidence.quarantine import find_kept, restore  # noqa: PLC0415
+        from recovery.evidence.kept import find_kept  # noqa: PLC0415
+        from recovery.evidence.quarantine import restore  # noqa: PLC0415
 
         kept, bad = find_kept(OsFs(), [self.home])
         assert bad == []

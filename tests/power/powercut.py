@@ -30,7 +30,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[number]) for number in (1, 2)]
 
-from power.disk import KINDS, Disk, missing, mounted
+from power.disk import KINDS, Disk, mounted
 from power.forked import CUTTERS, cut_forked
 from support.command import ROOT, environment
 from support.faults import DAMAGES, check_end, check_nothing_is_lost, read_tree, recovered, write_tree
@@ -190,8 +190,6 @@ def main() -> None:
         os.environ[OWN] = "1"
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
     for kind in arguments.kind or KINDS:
-        if reason := missing(kind):
-            sys.exit(f"{kind}: {reason}")
         for command in CUTTERS:
             many = arguments.count * 10 if arguments.forked is None else arguments.forked
             began = time.monotonic()

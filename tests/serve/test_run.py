@@ -8,9 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from serve.serving import QUIET, WAIT
+from support.waiting import until
 
 LOGMEND = Path(sys.executable).with_name("logmend")
 
@@ -48,7 +48,7 @@ class Service:
 
     def told(self, event: str) -> dict[str, str]:
         """Wait for an event and return its fields."""
-        return until(lambda: next((each for each in self.events() if each["event"] == event), None), self.said)
+        return until(lambda: next((each for each in self.events() if each["event"] == event), {}), WAIT, say=self.said)
 
     def said(self) -> str:
         return (self.directory / "said").read_text()
@@ -65,14 +65,6 @@ class Service:
 def run_once(service: Service) -> subprocess.CompletedProcess[str]:
     words = [LOGMEND, "run", "--config", service.directory / "l.toml"]
     return subprocess.run(words, check=False, capture_output=True, text=True, timeout=WAIT)
-
-
-def until(find: Callable[[], dict[str, str] | None], say: Callable[[], str]) -> dict[str, str]:
-    deadline = time.monotonic() + WAIT
-    while (found := find()) is None:
-        assert time.monotonic() < deadline, say()
-        time.sleep(0.05)
-    return found
 
 
 def test_clients_write_and_read_and_the_service_shows_and_keeps_it(tmp_path: Path) -> None:
@@ -98,7 +90,7 @@ def test_clients_write_and_read_and_the_service_shows_and_keeps_it(tmp_path: Pat
         consumer.commit(asynchronous=False)
         consumer.close()
         lag = re.compile(r'logmend_group_lag_records\{group="readers",topic="orders"\} (\S+)')
-        until(lambda: {"there": "yes"} if lag.findall(service.metrics()) == ["40.0"] else None, service.metrics)
+        until(lambda: lag.findall(service.metrics()) == ["40.0"], WAIT, say=service.metrics)
         metrics = service.metrics()
         assert f'logmend_listener_up{{listen="{bootstrap}"}} 1.0' in metrics
         assert re.search(r'logmend_listener_requests_total\{listen="[^"]*",request="Produce"\} [1-9]', metrics)

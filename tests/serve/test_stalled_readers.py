@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import time
 from pathlib import Path
 
 from clients.targets import Listener
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from serve.serving import QUIET, WAIT, consumer, read_all
+from support.waiting import until
 
 READERS = int(os.environ.get("LOGMEND_STALLED_READERS", "100"))
 RECORDS, SIZE = 60, 900_000
@@ -71,10 +71,7 @@ def test_memory_stays_flat_under_readers_that_do_not_read_and_others_are_served(
             assert len(read_all(warm, "big")[0]) == RECORDS
         before, files_before = resident(listener.process.pid), files(listener.process.pid)
         readers = [stalled((host, int(port))) for _ in range(READERS)]
-        until = time.monotonic() + WAIT
-        while unread(readers) < READERS:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        until(lambda: unread(readers) == READERS, WAIT)
         grown = resident(listener.process.pid) - before
         opened = files(listener.process.pid) - files_before - READERS
         with consumer(listener.bootstrap) as other:

@@ -27,6 +27,7 @@ def check_bounded(report: Report) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(0)
 def test_nothing_that_was_flushed_is_lost_altered_or_there_twice(tmp_path: Path) -> None:
     seed = int(os.environ.get("LOGMEND_SOAK_SEED", "0")) or random.SystemRandom().getrandbits(32)

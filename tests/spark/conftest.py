@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.needs import need
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
+# So few rows that compiling the queries, by Spark or by the JVM, costs more than running them.
+CHEAP = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,9 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    if shutil.which("java") is None:
-        assert not os.environ.get("CI"), "Spark needs Java 17 or 21: continuous integration has to have it"
-        pytest.skip("Spark needs Java 17 or 21")
+    need("java")
     sql = pytest.importorskip("pyspark.sql")
     os.environ["PYTHONPATH"] = str(ROOT)
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -44,12 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
-        # So few rows that compiling the queries costs more than running them.
-        .config(
-            "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-        )
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        .config(map=CHEAP)
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )

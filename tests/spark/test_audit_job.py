@@ -64,6 +64,7 @@ def told(rows: list[Any]) -> list[Any]:
     return sorted(rows, key=repr)
 
 
+@pytest.mark.deep
 def test_spark_says_of_each_cluster_what_the_same_steps_say_in_one_process(spark: SparkSession, tmp_path: Path) -> None:
     planted = Planted(spark, tmp_path)
     for name in NAMES:
@@ -84,6 +85,7 @@ def test_spark_says_of_each_cluster_what_the_same_steps_say_in_one_process(spark
     assert (run["status"], run["depth"], run["bytes_listed"]) == (5, "full", result.bytes_listed)
 
 
+@pytest.mark.deep
 def test_an_audit_after_reads_no_more_than_it_must_and_sees_what_changed_under_an_old_time(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -124,6 +126,7 @@ def same(tables: Tables, one: str, other: str) -> None:
         assert told(first.to_pylist()) == told(second.to_pylist()), name
 
 
+@pytest.mark.deep
 def test_a_killed_worker_changes_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_value: None
 ) -> None:
@@ -153,6 +156,7 @@ def test_a_killed_worker_changes_nothing(
     same(Tables(out), "calm", "restarted")
 
 
+@pytest.mark.deep
 def test_a_segment_that_kills_every_worker_is_named_and_the_rest_is_audited(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_value: None
 ) -> None:

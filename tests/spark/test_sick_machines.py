@@ -6,32 +6,33 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from power.disk import missing, mounted
+from power.disk import mounted, need_disk
+from spark.conftest import CHEAP
 from support.auditing import NOW_MS, audit
 from support.command import environment
-from support.faults import need
 from support.fleets import copy_fleet, sources
+from support.needs import need
+from support.waiting import until
 
 from audit.tables.options import AuditOptions
 from audit.tables.schema import FindingRow, SegmentRow, VerdictRow
 from audit.tables.tables import Tables
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(600)]
 
 TABLES = {"segments": SegmentRow, "findings": FindingRow, "verdicts": VerdictRow}
 SOMEBODY = 12345
-CHEAP = ("--master", "local[2]", "--conf", "spark.sql.codegen.wholeStage=false")
+SETTINGS = ("--master", "local[2]", *(word for name, value in CHEAP.items() for word in ("--conf", f"{name}={value}")))
 WITHOUT_RIGHTS = ("setpriv", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
 def command(root: Path, out: Path, audit_id: str, *brokers: tuple[str, Path]) -> list[str]:
     pairs = [word for broker, place in brokers for word in ("--log-dir", f"{broker}={place}")]
     return [sys.executable, "-m", "cli.main", "audit", *pairs, "--cluster", "c", "--out", str(out),
-            "--audit-id", audit_id, *CHEAP, "--conf", f"spark.local.dir={root}"]  # fmt: skip
+            "--audit-id", audit_id, *SETTINGS, "--conf", f"spark.local.dir={root}"]  # fmt: skip
 
 
 def brokers(root: Path) -> list[tuple[str, Path]]:
@@ -46,10 +47,8 @@ def rows(out: Path, audit_id: str, table: str) -> list[str]:
 
 
 def test_a_dead_disk_and_a_forbidden_directory_are_named_and_the_rest_is_audited(tmp_path: Path) -> None:
-    need("setpriv")
-    if reason := missing("ext4"):
-        assert not (os.environ.get("CI") and os.geteuid() == 0 and "installed" in reason), reason
-        pytest.skip(reason)
+    need("setpriv", root=True)
+    need_disk("ext4", tmp_path)
     copy_fleet(tmp_path)
     places = dict(brokers(tmp_path))
     for path in [places["1"], *places["1"].rglob("*")]:
@@ -108,8 +107,5 @@ def test_a_driver_killed_with_all_its_workers_is_gone_on_with_by_the_next_run(tm
 
 def await_one(process: subprocess.Popen[bytes], place: Path, pattern: str) -> None:
     """Return when there is a file like this; the process must not end before."""
-    deadline = time.monotonic() + 300
-    while not any(place.glob(pattern)):
-        assert process.poll() is None, "it ended before it was killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: any(place.glob(pattern)) or process.poll() is not None, 300)
+    assert process.poll() is None, "it ended before it was killed"

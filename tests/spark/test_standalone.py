@@ -1,40 +1,34 @@
 """A standalone cluster of Spark, a master and two workers, that is given the job by `spark-submit`.
 
-Takes a minute on a quiet machine, so it is asked for by LOGMEND_SPARK_CLUSTER=1. One run sends the zip to a Python that
-has no logmend, one uses the logmend that is installed there, with its scanner in C.
+One run sends the zip to a Python that has no logmend, one uses the logmend that is installed there, with its kernel.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
-import time
 import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from interop.kafka_lab import free_port
 from support.batches import batch_v2
+from support.waiting import until
 
 from audit.tables.tables import Tables
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not os.environ.get("LOGMEND_SPARK_CLUSTER"), reason="LOGMEND_SPARK_CLUSTER=1 asks for it"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.needs("java")]
 ROOT = Path(__file__).resolve().parents[2]
 SUBMIT = ROOT / "deploy" / "spark" / "standalone" / "submit.sh"
 LOCAL = "--conf spark.driver.host=127.0.0.1 --conf spark.driver.bindAddress=127.0.0.1 --conf spark.ui.enabled=false"
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def ended(started: list[subprocess.Popen[bytes]]) -> bool:
+    return any(process.poll() is not None for process in started)
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +50,8 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words]
             started.append(subprocess.Popen(command, env=environment, stdout=told, stderr=told, start_new_session=True))
         try:
-            until = time.monotonic() + 240
-            while log.read_text().count("Registering worker") < 2:
-                assert time.monotonic() < until, log.read_text()[-2000:]
-                assert all(process.poll() is None for process in started), log.read_text()[-2000:]
-                time.sleep(0.5)
+            until(lambda: ended(started) or log.read_text().count("Registering worker") == 2, 240, say=log.read_text)
+            assert not ended(started), log.read_text()[-2000:]
             yield url
         finally:
             for process in started:

@@ -1,15 +1,13 @@
-"""A headless Chromium for tests: where there is none, they are skipped, but fail where CI is set."""
+"""A headless Chromium for tests: see `support.needs` for where there is none."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from playwright.sync_api import sync_playwright
+from support.needs import CHROMIUM, program
 
 FLAGS = (
     "--headless",
@@ -26,10 +24,7 @@ FLAGS = (
 @contextlib.contextmanager
 def chromium() -> Iterator[Any]:
     """A browser for as long as the block."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        say = pytest.fail if os.environ.get("CI") else pytest.skip
-        say("no Chromium on the path; scripts/tools.sh test installs Debian's")
+    path = program(*CHROMIUM)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         try:

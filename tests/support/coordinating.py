@@ -13,10 +13,11 @@ from support.wire_calls import INFO, answer_of
 
 from server.api.versions import ApiKey
 from server.api.views import Parts
-from server.groups.coordinator import OFFSETS_TOPIC, Groups
+from server.groups.classic.world import GroupSettings
+from server.groups.coordinator import Groups
+from server.groups.partitions import OFFSETS_TOPIC
 from server.groups.records import Key, NewerKey, OffsetKey, decode_group, decode_key, decode_offset, partition_of
 from server.groups.settings import CoordinatorSettings
-from server.groups.world import GroupSettings
 from server.handlers.coordination import groups as group_handlers
 from server.handlers.coordination import offsets as offset_handlers
 from server.store.flushing import FlushPolicy
@@ -37,7 +38,7 @@ class Served:
     def __init__(self, store: Store, engine: TestEngine, settings: CoordinatorSettings) -> None:
         self.store, self.engine, self.settings = store, engine, settings
         self.timers = FakeTimers()
-        store._now_ms = self.timers.now_ms  # one clock for both
+        store._appender.now_ms = self.timers.now_ms  # one clock for both
         self.groups = Groups(store, self.timers, settings)
 
     def __call__(self, api: ApiKey, version: int, /, **fields: object) -> Awaitable[Any]:
@@ -50,7 +51,7 @@ class Served:
         self.groups.stop()
         self.groups = Groups(self.store, self.timers, self.settings)
         self.groups.start()
-        await self.groups.loaded()
+        await self.groups.partitions.loaded()
 
     def written(self, group: str) -> list[tuple[Key, object]]:
         """Return what the log says of a group, record by record."""
@@ -147,8 +148,8 @@ async def served(
     async with stored(policy, **more) as (store, engine):
         one = Served(store, engine, settings)
         one.groups.start()
-        assert not await one.groups.ensure_topic()
-        await one.groups.loaded()
+        assert not await one.groups.partitions.ensure_topic()
+        await one.groups.partitions.loaded()
         try:
             yield one
         finally:

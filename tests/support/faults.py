@@ -1,9 +1,8 @@
-"""Real directories for tests of real faults, the needs of such tests, and what must hold after each of them."""
+"""Real directories for tests of real faults, and what must hold after each of them."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import shutil
@@ -11,7 +10,6 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-import pytest
 from support.batches import batch_v2
 from support.log_dirs import POINTS, Files, checkpoint, damaged, live, ours, place, segment
 from support.recovering import LOCK, recover_and_hand_over
@@ -24,37 +22,6 @@ EVERYTHING = os.environ.get("LOGMEND_FAULTS") == "all"
 """LOGMEND_FAULTS=all: nothing is sampled, which takes an hour or so."""
 DOCUMENTED = frozenset({0, 1, 2, 3, 4, 5, 6, 7})
 """Exit statuses that a fault from outside may lead to; 70 is for faults of our own."""
-
-
-def need(*tools: str, root: bool = True) -> None:
-    """Skip the test where it cannot run; as root with CI set, a missing tool is a failure: the gate installs them."""
-    if root and os.geteuid() != 0:
-        pytest.skip("only root may do this")
-    for tool in tools:
-        if shutil.which(tool) is None:
-            reason = f"{tool} is not installed (scripts/tools.sh test brings it)"
-            if os.environ.get("CI") and os.geteuid() == 0:
-                pytest.fail(f"CI is set and {reason}", pytrace=False)
-            pytest.skip(reason)
-
-
-@functools.cache
-def _can_mount(place: Path) -> str:
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", place], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        return done.stderr.strip()
-    subprocess.run(["umount", place], check=True)
-    return ""
-
-
-def need_mounts(place: Path) -> None:
-    """Skip the test where root may not mount, as in a container."""
-    need("mount", "umount")
-    place.mkdir(parents=True, exist_ok=True)
-    if reason := _can_mount(place):
-        pytest.skip(f"this kernel lets root mount nothing: {reason}")
 
 
 @contextlib.contextmanager

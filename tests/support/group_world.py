@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from server.api.errors import ErrorCode
-from server.groups.group import Group
-from server.groups.member import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
+from server.groups.classic.group import Group
+from server.groups.classic.member import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
+from server.groups.classic.world import GroupSettings
 from server.groups.records import GroupValue
-from server.groups.world import GroupSettings
 
 NOW = 1_700_000_000_000
 
@@ -122,7 +122,7 @@ class Room:
     def __init__(self, settings: GroupSettings | None = None) -> None:
         self.world = FakeWorld()
         self.settings = settings or GroupSettings(initial_rebalance_delay_ms=0)
-        self.group = Group("g", self.world, self.settings)
+        self.group = Group.new("g", self.world, self.settings)
 
     def join(self, member_id: str = "", **more: object) -> Asked:
         """Have somebody join; the client's session is 10 s, its rebalance timeout 60 s."""

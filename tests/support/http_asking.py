@@ -102,14 +102,14 @@ def _frames(response: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
 @contextlib.contextmanager
 def serving(
     listen: str,
-    snapshot: Callable[[], ServiceStatus],
+    status: Callable[[], ServiceStatus],
     command: Callable[[str, str, str], str] = lambda name, argument, log_dir: f"{name} {log_dir}".strip(),
     events: EventLog | None = None,
     **options: Any,
 ) -> Iterator[HttpServer]:
     """A server that runs for as long as the block."""
     server = HttpServer(
-        listen, snapshot, command, events=events, options=HttpOptions(**{"refresh_seconds": 0.05, **options})
+        listen, status, command, events=events, options=HttpOptions(**{"refresh_seconds": 0.05, **options})
     )
     server.start()
     try:

@@ -12,10 +12,12 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
+
+from support.needs import impossible, need
+from support.waiting import until
 
 T = TypeVar("T")
 HERE: Final = Path(__file__).resolve().parents[1] / "systemd"
@@ -30,18 +32,14 @@ exec /usr/bin/python3 -m cli.main "$@"
 """
 
 
-def obstacle() -> str:
-    """Return why no machine can be booted here; empty if one can."""
-    if os.geteuid() != 0:
-        return "only root can boot a container"
-    for command in ("systemd-nspawn", "debootstrap", "nsenter"):
-        if shutil.which(command) is None:
-            return f"{command} is not installed"
+def need_machines() -> None:
+    """Skip the test where no machine can be booted."""
+    need("systemd-nspawn", "debootstrap", "nsenter", root=True)
     if sys.version_info[:2] != ROOT_PYTHON:
-        return f"the root has Python {'.'.join(map(str, ROOT_PYTHON))}, for which our libraries are not installed here"
+        version = ".".join(map(str, ROOT_PYTHON))
+        impossible(f"the root has Python {version}, for which our libraries are not installed")
     if not Path("/sys/fs/cgroup/systemd").is_dir() and not Path("/sys/fs/cgroup/cgroup.controllers").is_file():
-        return "there are no control groups"
-    return ""
+        impossible("there are no control groups")
 
 
 def root_directory() -> Path:
@@ -158,12 +156,8 @@ class Machine:
         return self.run("journalctl", "--no-pager", "-o", "short-monotonic", *words, check=False)
 
     def until(self, look: Callable[[], T], seconds: float = 90) -> T:
-        """Return the first answer of `look` that is true; looks at a thing that gives no other sign."""
-        end = time.monotonic() + seconds
-        while not (found := look()):
-            assert time.monotonic() < end, f"it did not come about\n{self._last_words()}"
-            time.sleep(0.1)
-        return found
+        """Return the first answer of `look` that is true; where none is, fail with the machine's last words."""
+        return until(look, seconds, say=self._last_words)
 
     def _last_words(self) -> str:
         said = self.console.read_text(errors="replace")[-2000:]

@@ -11,7 +11,8 @@ from support.log_dirs import OPTIONS, TOP, Files, live, ours, plan_of, recover
 from support.memory_fs import MemoryFs
 
 from checkpoint.offsets import decode_offsets
-from recovery.evidence.quarantine import find_kept, restore
+from recovery.evidence.kept import find_kept
+from recovery.evidence.quarantine import restore
 from recovery.plan.plan import PlanOptions
 from storage.base.errors import CorruptData
 

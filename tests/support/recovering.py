@@ -6,10 +6,12 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from recovery.apply.execute import Executed, Orders, execute
-from recovery.apply.hand_over import HandedOver, hand_over
+from recovery.apply.execute import Executed, execute
+from recovery.apply.hand_over import hand_over
 from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan, PlanOptions
+from recovery.plan.results import HandedOver
 from storage.disk.fs import Fs, OsFs
 
 LOCK = ".lock"

@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from support.command import ROOT, logmend
-from support.faults import need_mounts, tmpfs
+from support.faults import tmpfs
+from support.needs import need_mounts
 
 SAMPLE = ROOT / "tests" / "golden" / "crashed-sample.tar.gz"
 DATA, RESCUE, BACKUP = "/var/lib/kafka/data", "/rescue/kept", "/backup/data"

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import Any
 
 from daemon.status.model import DirState, LogDirStatus, Mode
-
-T = TypeVar("T")
-
-
-def until(look: Callable[[], T], seconds: float = 30) -> T:
-    """Return the first answer of `look` that is true."""
-    end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.005)
-    return found
 
 
 class Told:

@@ -20,7 +20,8 @@ from support.memory_fs import Crashed, MemoryFs
 
 from engine.manager.manager import LogManager
 from server.api.errors import ErrorCode
-from server.groups.coordinator import Committer, Groups, Position
+from server.groups.commits import Committer, Position
+from server.groups.coordinator import Groups
 from server.store.producer_ids import ProducerIds, reserve_block
 from server.txn.coordinator import Transactions
 from server.txn.transaction import Producer
@@ -191,7 +192,7 @@ class Machine:
         self.groups = Groups(self.store, timers)
         ids = ProducerIds(lambda least: self.store.reserve(fs, least))
         self.transactions = Transactions(
-            self.store, self.groups, ids, timers, TransactionSettings(id_expiration_ms=40 * TIMEOUT_MS)
+            self.store, self.groups.commits, ids, timers, TransactionSettings(id_expiration_ms=40 * TIMEOUT_MS)
         )
         self.tasks: list[asyncio.Task[Any]] = []
 
@@ -200,7 +201,7 @@ class Machine:
         loading = self.transactions.start()
         while not loading.done():
             await self.turn()
-        await self.groups.loaded()
+        await self.groups.partitions.loaded()
 
     async def turn(self, count: int = 1) -> None:
         """Carry out appends that wait, and let everybody who was answered go on."""
@@ -309,13 +310,13 @@ async def produce(
 
 async def commit_offset(machine: Machine, txn: Txn, me: Producer) -> bool:
     group = txn.transactional_id
-    code = await persist(machine, machine.groups.ensure_topic)
+    code = await persist(machine, machine.groups.partitions.ensure_topic)
     code = code or await persist(machine, lambda: machine.transactions.add_offsets(txn.transactional_id, me, group))
     if code is not ErrorCode.NONE:
         return False
 
     async def commit() -> ErrorCode:
-        (answer,) = await machine.groups.commit_in_transaction(
+        (answer,) = await machine.groups.commits.commit_in_transaction(
             txn.transactional_id, me, Committer(group), [Position(("orders", 0), txn.number)]
         )
         return answer
@@ -378,9 +379,9 @@ def check_ledger(machine: Machine, ledger: Ledger) -> None:
 def check_offsets(machine: Machine, ledger: Ledger, expected: dict[str, int]) -> None:
     unsure = {txn.offset for txn in ledger.txns if txn.outcome == "commit asked" and not any(txn.values.values())}
     for transactional_id in {txn.transactional_id for txn in ledger.txns}:
-        found = machine.groups.fetch(transactional_id, [("orders", 0)], is_stable=True)
+        found = machine.groups.commits.fetch(transactional_id, [("orders", 0)], is_stable=True)
         if isinstance(found, ErrorCode):
-            assert not machine.groups.shards, found
+            assert not machine.groups.partitions.shards, found
             continue
         assert found[0].error is ErrorCode.NONE, "an offset waits for a transaction"
         offset = None if found[0].value is None else found[0].value.offset

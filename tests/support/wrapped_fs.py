@@ -216,3 +216,15 @@ class Unsynced:
 
     def __exit__(self, *error: object) -> None:
         self._inner.close()
+
+
+class Skipping:
+    """Passes everything on to a file system but the calls of one method on paths that `which` picks."""
+
+    def __init__(self, fs: Any, method: str, which: Callable[[PurePath], bool] = lambda path: True) -> None:
+        self._fs, self._method, self._which = fs, method, which
+
+    def __getattr__(self, name: str) -> Any:
+        if name != self._method:
+            return getattr(self._fs, name)
+        return lambda path, *more: None if self._which(path) else getattr(self._fs, name)(path, *more)

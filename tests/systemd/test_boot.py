@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.batches import batch_v2
-from support.machine import Machine, obstacle
+from support.machine import Machine
 
 UNITS = Path(__file__).resolve().parents[2] / "systemd"
 STAND_IN = Path(__file__).with_name("stand_in_broker.py")
@@ -37,7 +37,8 @@ User=kafka
 
 pytestmark = [
     pytest.mark.systemd,
-    pytest.mark.skipif(bool(obstacle()), reason=f"no machine can be booted: {obstacle()}"),
+    pytest.mark.deep,
+    pytest.mark.usefixtures("machines"),
     pytest.mark.timeout(300),
 ]
 

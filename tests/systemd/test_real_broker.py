@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from interop.kafka_lab import KAFKA, LOG4J2, OPENS, jars
 from support.batches import batch_v2
-from support.machine import Machine, obstacle
+from support.machine import Machine
+from support.needs import program
 
 UNITS = Path(__file__).resolve().parents[2] / "systemd"
 NAME = "00000000000000000000.log"
@@ -35,18 +34,13 @@ SuccessExitStatus=143
 """
 
 
-def java_home() -> Path | None:
-    """Return where Java lies, None where there is none."""
-    found = shutil.which("java")
-    return None if found is None else Path(os.path.realpath(found)).parents[1]
-
-
 pytestmark = [
     pytest.mark.systemd,
+    pytest.mark.deep,
     pytest.mark.interop,
     pytest.mark.slow,
-    pytest.mark.skipif(bool(obstacle()), reason=f"no machine can be booted: {obstacle()}"),
-    pytest.mark.skipif(java_home() is None or shutil.which("mvn") is None, reason="Java or Maven is not installed"),
+    pytest.mark.needs("java", "mvn"),
+    pytest.mark.usefixtures("machines"),
     pytest.mark.timeout(600),
 ]
 
@@ -54,9 +48,7 @@ pytestmark = [
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     made = Machine(tmp_path)
-    home = java_home()
-    assert home is not None
-    made.bind(home, "/opt/java")
+    made.bind(Path(program("java")).resolve().parents[1], "/opt/java")
     # What lies in there may be a link to where Debian keeps its settings.
     for place in ("/etc/java-17-openjdk", "/usr/share/java"):
         if Path(place).is_dir():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -19,7 +18,7 @@ EXPOSURE = {
 }
 """The most that `systemd-analyze security` may say of each."""
 
-needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+needs_systemd = pytest.mark.needs("systemd-analyze")
 
 
 def installed(tmp_path: Path, name: str) -> Path:

@@ -1,17 +1,17 @@
-"""What import-linter and ruff cannot say of who may use whom."""
+"""Rules on imports that import-linter and ruff cannot express."""
 
 from __future__ import annotations
 
 import ast
+import inspect
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tidy.tree import ROOT, sources, tree
 
-LOOKING = {"FileKind", "FileStat", "ReadFile", "ReadFs", "ReadOnlyFs", "read_all", "temporary_name"}
-"""What `storage.disk.fs` offers to who only looks."""
-CHANGERS = ("recovery/apply/", "recovery/evidence/quarantine.py")
+from storage.disk import fs
 
 
 def run_by(path: Path) -> Iterator[tuple[str, str]]:
@@ -38,23 +38,34 @@ def imported(path: Path) -> Iterator[tuple[str, str]]:
             yield from ((node.module or "", alias.name) for alias in node.names)
 
 
-def modules(path: Path) -> set[str]:
-    """Return every module that a file may have imported; `from a import b` counts as `a` and as `a.b`."""
-    return {name for module, part in imported(path) for name in (module, f"{module}.{part}")}
+def changers() -> tuple[str, ...]:
+    """Return the parts of recovery that import-linter protects because they change a disk."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (protected,) = (contract["protected_modules"] for contract in contracts if contract["type"] == "protected")
+    return tuple(module.replace(".", "/") for module in protected)
 
 
-def test_in_recovery_only_execute_and_quarantine_get_what_changes_a_disk() -> None:
-    lookers = [path for path in sources("recovery") if not str(path.relative_to(ROOT)).startswith(CHANGERS)]
-    assert lookers
-    for path in lookers:
-        taken = {name for module, name in imported(path) if module == "storage.disk.fs" or name == "fs"}
-        assert taken <= LOOKING, path
+def can_change(name: str) -> bool:
+    """Tell whether a name of `storage.disk.fs` changes a disk: it can write, or takes a file system that can."""
+    value = getattr(fs, name)
+    if not inspect.isclass(value):
+        return any(kind in ("Fs", "WriteFile") for kind in getattr(value, "__annotations__", {}).values())
+    writing = {*dir(fs.Fs), *dir(fs.WriteFile)} - {*dir(fs.ReadFs), *dir(fs.ReadFile)}
+    return any(inspect.isfunction(getattr(value, method, None)) for method in writing)
 
 
-@pytest.mark.parametrize("folder", ["storage", "checkpoint", "audit"])
-def test_below_and_beside_recovery_nobody_imports_what_changes_things(folder: str) -> None:
-    for path in sources(folder):
-        assert modules(path).isdisjoint({"recovery.apply.execute", "recovery.evidence.quarantine"}), path
+@pytest.mark.parametrize("name", ["Fs", "OsFs", "WriteFile", "replace_atomically"])
+def test_what_can_write_is_recognised_as_such(name: str) -> None:
+    assert can_change(name)
+    assert not any(can_change(name) for name in ("ReadFs", "ReadFile", "ReadOnlyFs", "FileStat", "read_all"))
+
+
+def test_in_recovery_only_what_is_protected_is_given_a_file_system_that_it_can_write() -> None:
+    readers = [p for p in sources("recovery") if not str(p.relative_to(ROOT).with_suffix("")).startswith(changers())]
+    assert readers
+    for path in readers:
+        assert not [name for module, name in imported(path) if module == fs.__name__ and can_change(name)], path
+        assert {(fs.__name__, ""), ("storage.disk", "fs")}.isdisjoint(imported(path)), path
 
 
 def test_only_the_job_the_data_source_and_the_sql_command_of_the_audit_import_pyspark() -> None:

@@ -1,15 +1,7 @@
 "use strict";
 (() => {
-  const VERDICTS = {
-    sound: "sound", unverified: "not read yet", suspect: "read badly once", held: "held for a person or a replica",
-    unreadable: "unreadable", damaged: "damaged", repairable: "records sound, a file beside them to be rebuilt",
-  };
   const STATES = {
     starting: "working", recovering: "working", serving: "", guarding: "", offline: "bad", absent: "attention", stopped: "attention",
-  };
-  const SCRUB = {
-    running: "running", waiting: "ahead of its pace", paused: "paused by a person", outside_hours: "outside its hours",
-    yielding: "waiting for the disks", sick_device: "stopped: sick device", off: "off",
   };
   const [TOPIC, PARTITION, SEGMENTS, SIZE, VERIFIED, VERDICT, FINDINGS] = [0, 1, 2, 3, 4, 5, 6];
   const byId = (id) => document.getElementById(id);
@@ -72,7 +64,7 @@
     const read = cell[VERIFIED] === null ? "never read whole" : `read ${ago(cell[VERIFIED])}`;
     const late = cell[VERIFIED] !== null && cycle && now() - cell[VERIFIED] > cycle * 1000 ? ", later than promised" : "";
     const found = cell[FINDINGS] ? `, ${count(cell[FINDINGS], "finding")}` : "";
-    return `${VERDICTS[cell[VERDICT]] ?? cell[VERDICT]}, ${read}${late}, ${count(cell[SEGMENTS], "segment")}, ${bytes(cell[SIZE])}${found}`;
+    return `${state.words.verdicts[cell[VERDICT]] ?? cell[VERDICT]}, ${read}${late}, ${count(cell[SEGMENTS], "segment")}, ${bytes(cell[SIZE])}${found}`;
   }
   const nameOf = (cell) => safe(`${cell[TOPIC]}-${cell[PARTITION]}`);
 
@@ -162,10 +154,10 @@
       const late = s.behind_seconds > 0;
       const bad = s.state === "sick_device";
       const main = !s.cycle_seconds ? "off" : bad ? "stopped" : late ? `${span(s.behind_seconds)} late` : s.state === "off" ? "off" : "on time";
-      const pace = s.state === "running" ? `${bytes(s.bytes_per_second)}/s` : SCRUB[s.state] ?? s.state;
+      const pace = s.state === "running" ? `${bytes(s.bytes_per_second)}/s` : state.words.scrub[s.state] ?? s.state;
       const oldest = s.oldest_verified_ms === null ? "some never read" : `oldest look ${ago(s.oldest_verified_ms)}`;
       if (!s.segments_total && s.cycle_seconds) return this.fact(`Everything read within ${span(s.cycle_seconds)}`, "nothing yet", "there is nothing to read");
-      const why = s.reason && s.reason !== SCRUB[s.state] ? `; ${safe(s.reason)}` : "";
+      const why = s.reason && s.reason !== state.words.scrub[s.state] ? `; ${safe(s.reason)}` : "";
       return this.fact(`Everything read within ${span(s.cycle_seconds)}`, main, `${share} % of ${bytes(s.bytes_total)}; ${pace}; ${oldest}${why}`,
         bad ? "bad" : late || s.state === "paused" ? "attention" : "", this.bar(read, s.bytes_total, "read within the promised time", { late }));
     }
@@ -257,7 +249,7 @@
       for (const name of order) {
         const isAge = /^a\d$/.test(name);
         if (!found[name] && !(isAge && this.cycle && this.dir.cells.some((cell) => cell[VERDICT] === "sound"))) continue;
-        const meaning = name === "late" ? "sound, read later than promised" : isAge ? age(Number(name[1])) : VERDICTS[name];
+        const meaning = name === "late" ? "sound, read later than promised" : isAge ? age(Number(name[1])) : state.words.verdicts[name];
         items.push(make("li", "", make("span", `cell ${name}`), make("b", "", grouped(found[name] ?? 0)), make("span", "", meaning)));
       }
       this.legend.replaceChildren(...items);

@@ -1,4 +1,4 @@
-"""Requests of members of groups, and of those who look at groups or remove them.
+"""Requests of members of groups, and requests that list, describe or delete groups.
 
 Source: Apache Kafka 4.3.0, KafkaApis, GroupCoordinatorService, JoinGroupRequest, LeaveGroupResponse.
 """
@@ -13,9 +13,9 @@ from server.api.dispatch import Call, Handler, Values
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
 from server.api.views import Parts
+from server.groups.classic.member import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from server.groups.coordinator import Groups
 from server.groups.listing import described, listed
-from server.groups.member import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from wire.messages import get, milliseconds
 
 _GROUP, _TRANSACTION = 0, 1
@@ -25,7 +25,7 @@ _KNOWN_ID: Final = 4
 _SKIPS: Final = 9
 _MANY_MEMBERS: Final = 3
 _OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""What may be done with a group where nobody is kept from anything: as bits, by Kafka's numbers of operations."""
+"""Operations on a group, all of them allowed: bits by Kafka's numbers of operations."""
 _OPERATIONS_UNASKED: Final = -(1 << 31)
 
 
@@ -61,7 +61,7 @@ class _Served:
         """Return where coordinators of a kind are: here, all of them."""
         error = ErrorCode.NONE
         if kind == _GROUP:
-            error = await self._groups.ensure_topic()
+            error = await self._groups.partitions.ensure_topic()
         elif kind == _TRANSACTION and self._parts.transactions is not None:
             error = await self._parts.transactions.ensure_topic()
         elif kind != _TRANSACTION:
@@ -133,7 +133,9 @@ class _Served:
         }
 
     def list_groups(self, call: Call) -> Values:
-        found = listed(self._groups.shards, get(call.body, "states_filter", ()), get(call.body, "types_filter", ()))
+        found = listed(
+            self._groups.partitions.shards, get(call.body, "states_filter", ()), get(call.body, "types_filter", ())
+        )
         return (
             {"error_code": found} if isinstance(found, ErrorCode) else {"error_code": ErrorCode.NONE, "groups": found}
         )
@@ -143,7 +145,7 @@ class _Served:
         operations = _OPERATIONS if is_asked else _OPERATIONS_UNASKED
         return {
             "groups": [
-                {**described(self._groups.shard_of(group_id), group_id), "authorized_operations": operations}
+                {**described(self._groups.partitions.shard_of(group_id), group_id), "authorized_operations": operations}
                 for group_id in call.body.groups
             ]
         }

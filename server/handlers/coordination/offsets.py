@@ -13,7 +13,7 @@ from server.api.dispatch import Call, Handler, Values
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
 from server.api.views import Parts
-from server.groups.coordinator import Committer, Fetched, Groups, Position
+from server.groups.commits import Commits, Committer, Fetched, Position
 from wire.messages import get, milliseconds
 
 _KNOWS_UNKNOWN_GROUP: Final = 9
@@ -26,7 +26,7 @@ def handlers(parts: Parts) -> dict[int, Handler]:
     """Return the handlers; nothing without a coordinator of groups."""
     if parts.groups is None:
         return {}
-    served = _Served(parts.groups)
+    served = _Served(parts.groups.commits)
     return {
         ApiKey.OFFSET_COMMIT: served.commit,
         ApiKey.OFFSET_FETCH: served.fetch,
@@ -36,12 +36,12 @@ def handlers(parts: Parts) -> dict[int, Handler]:
 
 
 class _Served:
-    def __init__(self, groups: Groups) -> None:
-        self._groups = groups
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
 
     async def commit(self, call: Call) -> Values:
         body, positions = call.body, _positions(call.body.topics)
-        errors = await self._groups.commit(
+        errors = await self._commits.commit(
             _committer(body, body.generation_id_or_member_epoch),
             positions,
             knows_unknown_group=call.version >= _KNOWS_UNKNOWN_GROUP,
@@ -51,7 +51,7 @@ class _Served:
 
     async def commit_in_transaction(self, call: Call) -> Values:
         body, positions = call.body, _positions(call.body.topics)
-        errors = await self._groups.commit_in_transaction(
+        errors = await self._commits.commit_in_transaction(
             body.transactional_id,
             (body.producer_id, body.producer_epoch),
             _committer(body, get(body, "generation_id", -1)),
@@ -72,7 +72,7 @@ class _Served:
         places = None
         if asked.topics is not None:
             places = [(topic.name, number) for topic in asked.topics for number in topic.partition_indexes]
-        found = self._groups.fetch(asked.group_id, places, is_stable=is_stable)
+        found = self._commits.fetch(asked.group_id, places, is_stable=is_stable)
         if isinstance(found, ErrorCode):
             return {"group_id": asked.group_id, "error_code": found, "topics": []}
         by_topic = groupby(found, key=lambda each: each.place[0])
@@ -82,7 +82,7 @@ class _Served:
     async def delete(self, call: Call) -> Values:
         topics = call.body.topics
         places = [(topic.name, each.partition_index) for topic in topics for each in topic.partitions]
-        done = await self._groups.delete_offsets(call.body.group_id, places)
+        done = await self._commits.delete_offsets(call.body.group_id, places)
         if isinstance(done, ErrorCode):
             return {"error_code": done}
         return {"error_code": ErrorCode.NONE, "topics": _by_topic(topics, done)}

@@ -81,20 +81,20 @@ class _Served:
 
     def list_transactions(self, call: Call) -> Values:
         body = call.body
-        if self._transactions.is_loading:
+        if self._transactions.shards.is_loading:
             return {"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
         wanted = _Filter(body, call.now_ms)
         return {
             "error_code": ErrorCode.NONE,
             "unknown_state_filters": [name for name in body.state_filters if name not in _STATES],
-            "transaction_states": [_listed(each) for each in self._transactions.all() if wanted.takes(each)],
+            "transaction_states": [_listed(each) for each in self._transactions.shards if wanted.takes(each)],
         }
 
     def describe_transactions(self, call: Call) -> Values:
         return {"transaction_states": [self._described(each) for each in call.body.transactional_ids]}
 
     def _described(self, transactional_id: str) -> dict[str, object]:
-        found = self._transactions.get(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
+        found = self._transactions.shards.get(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
         if found is None:
             found = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         if isinstance(found, ErrorCode):

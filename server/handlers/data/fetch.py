@@ -1,6 +1,6 @@
 """Fetch: ranges of the logs, as they are in the files; waits for more where there is not enough.
 
-There are no fetch sessions: the session is always 0, and a client that names another is told that it is not known.
+There are no fetch sessions: the session is always 0, and a client that names another gets an error.
 Source: Apache Kafka 4.3.0, ReplicaManager.fetchMessages, DelayedFetch, KafkaApis.handleFetchRequest; KIP-74, KIP-227.
 """
 
@@ -14,16 +14,15 @@ from typing import Any, Final
 from server.api.clock import Handle
 from server.api.dispatch import Answer, Call, Handler
 from server.api.errors import ErrorCode
-from server.api.looking import ZERO_ID, TopicIds, code_for, log_for
+from server.api.lookup import ZERO_ID, TopicIds, code_for, log_for
 from server.api.ranges import SharedFiles
 from server.api.versions import ApiKey
 from server.api.views import Parts, ReadStore
 from storage.base.errors import LogmendError
 from storage.base.units import Offset, TopicPartition
-from storage.log.log_types import Fetched, Isolation
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import Fetched, Isolation, ReadableLog
 from wire.messages import get, milliseconds
-from wire.segments import Segment, let_go
+from wire.segments import Segment, close_files
 
 MOST_BYTES: Final = 57_671_680
 """A broker's `fetch.max.bytes`: more is not sent in one answer, but for a batch that is larger by itself."""
@@ -165,7 +164,7 @@ class _Fetch:
             if part.name is not None:
                 self._ends.append(self._store.on_append(part.name, lambda part=part: self._moved(part)))  # type: ignore[misc]
         self._timer = self._timers.call_later(self._wait_ms, self._finish)
-        future.add_done_callback(lambda _: self._let_go())
+        future.add_done_callback(lambda _: self._end_watches())
         return future
 
     def _moved(self, part: _Part) -> None:
@@ -187,12 +186,12 @@ class _Fetch:
             return
         try:
             answer = self.answer()
-        except Exception as error:  # noqa: BLE001 (whoever waits has to be told)
+        except Exception as error:  # noqa: BLE001 (the client must get an answer)
             self._future.set_exception(error)
         else:
             self._future.set_result(answer)
 
-    def _let_go(self) -> None:
+    def _end_watches(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         for end in self._ends:
@@ -235,7 +234,7 @@ class _Fetch:
         values: dict[str, object] = {"partition_index": part.asked.partition, "error_code": part.code}
         log = part.log
         if part.code or log is None:
-            let_go(records)
+            close_files(records)
             return values
         values["high_watermark"], values["last_stable_offset"] = log.high_watermark, log.last_stable_offset
         values["log_start_offset"] = log.log_start

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from server.api.dispatch import Call, Handler
 from server.api.errors import ErrorCode
-from server.api.looking import code_for, log_for
+from server.api.lookup import code_for, log_for
 from server.api.versions import ApiKey
 from server.api.views import Parts, ReadStore
 from storage.base.errors import LogmendError
 from storage.base.units import TopicPartition
-from storage.log.readable_log import ReadableLog
+from storage.log.log_types import ReadableLog
 from wire.messages import get
 
 LATEST: Final = -1
@@ -77,7 +77,7 @@ async def _found(store: ReadStore, name: TopicPartition, log: ReadableLog, times
         return _NONE, log.log_start, _NONE
     if timestamp < LARGEST:
         return _NONE, _NONE, _NONE
-    # It may read, and unpack, batches: not in the thread that everybody waits for.
+    # It may read, and unpack, batches: not in the thread of the loop.
     found = await asyncio.to_thread(log.offset_for_time, timestamp)
     if found is None or found.offset >= bound:
         return _NONE, _NONE, _NONE

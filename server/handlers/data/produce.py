@@ -1,6 +1,6 @@
 """Produce: batches into partitions, each for itself, answered by the flush policy.
 
-With acks 0 nobody waits for an answer, not even for the disk; an error ends the connection, so that the producer
+With acks 0 the client waits for no answer, not even for the disk; an error ends the connection, so that the producer
 notices. Source: Apache Kafka 4.3.0, KafkaApis.handleProduceRequest, ProduceRequest.validateRecords.
 """
 
@@ -14,7 +14,8 @@ from server.api.dispatch import Answer, Call, Handler, Values
 from server.api.errors import CloseConnection, ErrorCode, code_of
 from server.api.versions import ApiKey
 from server.api.views import Parts
-from server.store.store import Entry, Outcome, Store
+from server.store.jobs import Entry, Outcome
+from server.store.store import Store
 from server.txn.codes import produce_code
 from storage.base.errors import DiskFull, EnvironmentFault, LogmendError
 from storage.base.names import INTERNAL_TOPICS
@@ -88,7 +89,7 @@ def _merge(judged: list[Entry | _Refusal], outcomes: list[Outcome]) -> list[Outc
 
 
 def _judge(call: Call, topic: str, partition: PartitionProduceData, verify: Verify | None) -> Entry | _Refusal:
-    """Return what is to be appended; what speaks against it before the log is asked, if anything does."""
+    """Return the batch to append, and the error that refuses it before the log is asked, if any."""
     name, records = TopicPartition(topic, partition.index), partition.records
     if topic in INTERNAL_TOPICS and call.client_id != _ADMIN_CLIENT:
         return _Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic} is written by coordinators alone")
@@ -174,7 +175,7 @@ def _log_start(store: Store, name: TopicPartition) -> int:
 
 
 def _message(error: LogmendError) -> str | None:
-    """Return what a producer is told in words; paths of this machine are not among them."""
+    """Return the message for a producer; it names no paths of this machine."""
     if isinstance(error, DiskFull):
         return "no space is left on the disk of this partition"
     if isinstance(error, EnvironmentFault):

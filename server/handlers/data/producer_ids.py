@@ -1,4 +1,4 @@
-"""InitProducerId: a producer id for whoever wants to send without duplicates, or the next epoch of a transactional id.
+"""InitProducerId: a producer id for an idempotent producer, or the next epoch of a transactional id.
 
 Source: Apache Kafka 4.3.0, KafkaApis.handleInitProducerIdRequest.
 """

@@ -1,6 +1,6 @@
-"""Topics that are made because somebody asks about them; off unless the configuration wants it.
+"""Topics that are created because a client asks for their metadata; off by default.
 
-A request for all topics makes none, whatever its flags say: some clients leave them undefined there.
+A request for all topics creates none, whatever its flags say: some clients leave them undefined there.
 Source: Apache Kafka 4.3.0, DefaultAutoTopicCreationManager.
 """
 

@@ -16,7 +16,7 @@ from server.api.dispatch import Call, Handler, Values
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
 from server.api.views import Parts, TopicView
-from server.handlers.topics.topics import Refused, told
+from server.handlers.topics.topics import Refused, refusal_of
 from server.store.store import Store
 from storage.base.errors import LogmendError
 
@@ -72,7 +72,7 @@ class _Altering:
                 topic = self._find(each)
                 await self._alter(topic, wanted(topic, each.configs), only_judge=call.body.validate_only)
             except LogmendError as error:
-                code, reason = told(error)
+                code, reason = refusal_of(error)
             responses.append({
                 "error_code": code, "error_message": reason,
                 "resource_type": each.resource_type, "resource_name": each.resource_name,

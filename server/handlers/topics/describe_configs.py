@@ -117,7 +117,7 @@ def _broker_name(known: Property) -> str:
 
 
 def broker_entries(node_id: int) -> list[dict[str, object]]:
-    """Return what is told of the broker: what admin clients look for, none of it to be changed."""
+    """Return the settings of the broker that admin clients read; none of them can be changed."""
     values: dict[str, tuple[object, Kind]] = {
         "auto.create.topics.enable": (False, Kind.BOOLEAN),
         "broker.id": (node_id, Kind.INT),

@@ -1,7 +1,7 @@
 """Metadata and DescribeCluster: one node, which leads every partition.
 
-A partition in trouble still has its leader: a client that is shown none asks again thousands of times a second. What is
-wrong is said when it reads or writes. Topics are not made by asking for them.
+A partition in trouble still has its leader: a client that sees none asks again thousands of times a second. It gets the
+error when it reads or writes. A request for metadata creates no topic.
 Source: Apache Kafka 4.3.0, KafkaApis.handleTopicMetadataRequest, AuthHelper.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from server.api.dispatch import Call, Handler
 from server.api.errors import ErrorCode
-from server.api.looking import ZERO_ID, TopicIds
+from server.api.lookup import ZERO_ID, TopicIds
 from server.api.versions import ApiKey
 from server.api.views import Parts, TopicView
 from storage.base.errors import LogmendError
@@ -23,7 +23,7 @@ from wire.messages import get
 INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
 _TOPIC_OPERATIONS: Final = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS: Final = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
-"""Bits of `AclOperation`: there are no rules about who may do what, so everybody may."""
+"""Bits of `AclOperation`: there are no access rules, so every client may do everything."""
 _NOT_ASKED: Final = -(2**31)
 _BROKERS: Final = 1
 
@@ -52,7 +52,7 @@ def handlers(parts: Parts) -> dict[int, Handler]:
 
 
 class _Answer:
-    """What is said of topics in one answer."""
+    """The topics of one answer."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class _Answer:
         self._operations = _TOPIC_OPERATIONS if with_operations else _NOT_ASKED
 
     def each(self, asked: Iterable[Any]) -> list[dict[str, object]]:
-        """Return the topics that were asked for by name or by id, each once, with what is wrong with it."""
+        """Return the topics that a request names, by name or by id, each once, with its error."""
         found: dict[tuple[str | None, bytes], dict[str, object]] = {}
         for one in asked:
             topic_id = get(one, "topic_id", None)
@@ -93,7 +93,7 @@ class _Answer:
         return {"error_code": code, "name": name, "topic_id": topic_id, "topic_authorized_operations": _NOT_ASKED}
 
     def topic(self, topic: TopicView) -> dict[str, object]:
-        """Return what is said of a topic that is there."""
+        """Return the answer for a topic that exists."""
         return {
             "error_code": ErrorCode.NONE,
             "name": topic.name,

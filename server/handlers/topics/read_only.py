@@ -1,4 +1,4 @@
-"""Produce where nothing may be written: clients are told at once.
+"""Produce where nothing may be written: clients get the error at once.
 
 A producer that is refused a topic gives up with the reason; after any other code it would try again for minutes. Where
 Produce were not there at all, librdkafka would not read either.

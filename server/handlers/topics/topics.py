@@ -45,17 +45,17 @@ class TopicOptions:
     """Of a topic that is made without a number: `num.partitions`."""
 
 
-def handlers(parts: Parts, making: Making | None = None) -> dict[int, Handler]:
+def handlers(parts: Parts, changes: TopicChanges | None = None) -> dict[int, Handler]:
     """Return the handlers."""
-    making = making or Making(parts)
+    changes = changes or TopicChanges(parts)
     return {
-        ApiKey.CREATE_TOPICS: making.create_topics,
-        ApiKey.CREATE_PARTITIONS: making.create_partitions,
+        ApiKey.CREATE_TOPICS: changes.create_topics,
+        ApiKey.CREATE_PARTITIONS: changes.create_partitions,
         ApiKey.DELETE_TOPICS: _Deleting(parts).delete_topics,
     }
 
 
-def told(error: LogmendError) -> tuple[ErrorCode, str]:
+def refusal_of(error: LogmendError) -> tuple[ErrorCode, str]:
     """Return code and words for what speaks against a change of topics."""
     if isinstance(error, Refused):
         return error.code, str(error)
@@ -63,7 +63,7 @@ def told(error: LogmendError) -> tuple[ErrorCode, str]:
     return code, "the disk fails" if code is ErrorCode.KAFKA_STORAGE_ERROR else str(error)
 
 
-class Making:
+class TopicChanges:
     """Makes topics and partitions."""
 
     def __init__(self, parts: Parts, options: TopicOptions = TopicOptions()) -> None:
@@ -165,7 +165,7 @@ class Making:
                 if not body.validate_only:
                     await self._add(topic)
             except LogmendError as error:
-                code, reason = told(error)
+                code, reason = refusal_of(error)
             results[topic.name] = {"name": topic.name, "error_code": code, "error_message": reason}
         return {"results": list(results.values())}
 
@@ -216,7 +216,7 @@ def _settings(configs: Iterable[Any]) -> dict[str, str]:
 
 def _created(name: str, found: TopicView | LogmendError) -> Values:
     if isinstance(found, LogmendError):
-        code, reason = told(found)
+        code, reason = refusal_of(found)
         return {"name": name, "error_code": code, "error_message": reason, "topic_id": _NO_ID}
     return {
         "name": name,
@@ -247,12 +247,12 @@ class _Deleting:
             try:
                 if counts[name, topic_id] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST, "the same topic twice")
-                name, topic_id = self._find(name, topic_id)  # noqa: PLW2901 (told as it is known now)
+                name, topic_id = self._find(name, topic_id)  # noqa: PLW2901 (as the topic is named now)
                 await self._delete(name, call.now_ms)
                 if self._groups is not None:
-                    await self._groups.topic_deleted(name, topic_id)
+                    await self._groups.commits.topic_deleted(name, topic_id)
             except LogmendError as error:
-                code, reason = told(error)
+                code, reason = refusal_of(error)
             results.append({"name": name, "topic_id": topic_id, "error_code": code, "error_message": reason})
         return {"responses": results}
 

@@ -20,7 +20,6 @@ from storage.kernel.python.records_python import check_records, find_record, wal
 from storage.kernel.rows import COLUMNS, CONTROL_NONE, BatchRows, Data, Led, Scanned, Stop
 
 __all__ = (  # what a kernel offers, wherever it is written
-    "append_led",
     "check_records",
     "count_up_to",
     "crc32c",
@@ -259,9 +258,4 @@ _INT64: Final = struct.Struct(">q")
 
 def lead_batch(_data: Data, _next_offset: int, _leader_epoch: int) -> Led | None:
     """Do what `storage.kernel.scan.lead_batch` says: here nobody is faster than whoever looks closer."""
-    return None
-
-
-def append_led(_descriptor: int, _data: Data, /, *_asked: int) -> tuple[int, int] | None:
-    """Do what `storage.kernel.scan.append_led` says, as `lead_batch` does."""
     return None

@@ -11,7 +11,8 @@ from support.command import logmend
 from support.log_dirs import POINTS, STARTS, checkpoint
 from support.recovering import tree
 
-from recovery.evidence.quarantine import find_kept, restore
+from recovery.evidence.kept import find_kept
+from recovery.evidence.quarantine import restore
 from storage.disk.fs import OsFs
 
 FAR = 2**31

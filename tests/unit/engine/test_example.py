@@ -1,4 +1,4 @@
-"""The example in docs/engine.md runs as it stands there."""
+"""The example in docs/reference/python-api.md runs as it stands there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from checkpoint.markers import CLEAN_SHUTDOWN
 
-PAGE = Path(__file__).parents[3] / "docs" / "engine.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "python-api.md"
 
 
 def test_the_example_of_the_page_runs_and_leaves_a_clean_directory(tmp_path: Path) -> None:

@@ -6,34 +6,24 @@ With LOGMEND_ARTEFACTS set to a directory, pictures of it are left there.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.audit_tables import broken_fleet
+from support.browsing import chromium
 
 from audit.report.report import report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not there")
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as started:
-        made = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with chromium() as made:
         yield made
-        made.close()
 
 
 @pytest.fixture(scope="module")

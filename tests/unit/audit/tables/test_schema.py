@@ -23,7 +23,7 @@ from audit.tables.schema import (
     spark_ddl,
 )
 
-PAGE = Path(__file__).parents[4] / "docs" / "audit-schema.md"
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "audit-schema.md"
 NOW = datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=UTC)
 ROWS = {
     "runs": RunRow("a", NOW, None, "1", "c", "00", "full", 1, 2, 0, None, None),

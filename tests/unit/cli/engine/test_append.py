@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.calling import call as logmend
 from support.command import environment
+from support.waiting import until
 
 from cli.engine.append import lines
 from storage.base.errors import ConfigInvalid
@@ -125,19 +125,12 @@ def start(log_dir: Path, *words: str) -> subprocess.Popen[bytes]:
     )
 
 
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.02)
-
-
 def test_a_line_does_not_wait_for_the_next_one_longer_than_it_may(log_dir: Path) -> None:
     running = start(log_dir, "--partition", "0", "--linger-ms", "1")
     assert running.stdin is not None
     running.stdin.write(b'{"value":"a"}\n')
     running.stdin.flush()
-    wait_for(lambda: len(log_of(log_dir)) > 0)
+    until(lambda: len(log_of(log_dir)) > 0)
     running.communicate(timeout=30)
     assert running.returncode == 0
 
@@ -147,7 +140,7 @@ def test_interrupted_it_keeps_what_it_has_read_and_shuts_down_cleanly(log_dir: P
     assert running.stdin is not None
     running.stdin.write(b'{"value":"a"}\n{"value":"b"}\n')  # the second one completes the batch of the first
     running.stdin.flush()
-    wait_for(lambda: len(log_of(log_dir)) > 0)
+    until(lambda: len(log_of(log_dir)) > 0)
     running.send_signal(signal.SIGINT)
     out, _ = running.communicate(timeout=30)
     assert running.returncode == 130
@@ -161,7 +154,7 @@ def test_a_killed_one_is_recovered_by_the_next(log_dir: Path) -> None:
     assert running.stdin is not None
     running.stdin.write(b'{"value":"a"}\n')
     running.stdin.flush()
-    wait_for(lambda: len(log_of(log_dir)) > 0)
+    until(lambda: len(log_of(log_dir)) > 0)
     running.kill()
     running.communicate(timeout=30)
     assert not (log_dir / ".kafka_cleanshutdown").exists()

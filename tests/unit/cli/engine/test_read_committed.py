@@ -22,8 +22,8 @@ from engine.manager.manager import LogManager
 from engine.settings.options import ManagerOptions
 from storage.base.units import Offset
 from storage.batch.batch import attributes_of, ensure_sound, split_batches
+from storage.batch.payload import control_kind
 from storage.batch.record import records_of
-from storage.cleanup.cleaned_batch import control_kind
 from storage.disk.fs import OsFs, ReadOnlyFs, read_all
 from storage.kernel.rows import ABORT
 from storage.log.log_types import Isolation

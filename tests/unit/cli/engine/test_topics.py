@@ -113,7 +113,7 @@ def test_a_word_is_split_at_its_first_sign() -> None:
             settings_in([word])
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.needs(root=True)
 def test_root_leaves_nothing_of_its_own_in_the_log_directory_of_somebody_else(tmp_path: Path) -> None:
     os.chown(tmp_path, 4321, 4321)
     run(tmp_path, "create", "--topic", "orders", "--partitions", "3")

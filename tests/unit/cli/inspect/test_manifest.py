@@ -110,7 +110,7 @@ def test_a_manifest_that_was_changed_is_refused(original: Path, copy: Path, tmp_
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+@pytest.mark.needs("ssh-keygen")
 def test_a_signature_over_a_changed_manifest_is_refused(original: Path, tmp_path: Path) -> None:
     key, signed, allowed = tmp_path / "key", tmp_path / "signed", tmp_path / "allowed"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)

@@ -15,7 +15,7 @@ from support.recovering import plan
 
 from cli.recover.plan_file import Wanted, decode_plan, ensure_same, read_plan_file
 from recovery.plan.plan import LogDirPlan, PlanOptions
-from recovery.report.report import plan_document
+from recovery.report.documents import plan_document
 from storage.base.errors import ConfigInvalid, PlanStale
 
 

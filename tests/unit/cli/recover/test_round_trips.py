@@ -39,7 +39,7 @@ from recovery.plan.plan import (
     TruncateTo,
     Verdict,
 )
-from recovery.report.report import plan_document
+from recovery.report.documents import plan_document
 from storage.base.errors import ConfigInvalid, PlanStale
 
 T = TypeVar("T")

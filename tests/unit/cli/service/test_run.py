@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from support.batches import batch_v2
 from support.command import ROOT, environment, logmend, make_log_dir, start
-from support.service_parts import Listening, until
+from support.needs import impossible
+from support.service_parts import Listening
+from support.waiting import until
 
 from storage.disk.fs import lock_log_dir
 
@@ -224,14 +226,14 @@ def test_what_is_wrong_at_the_start_is_a_usage_error(tmp_path: Path) -> None:
     assert (twice.returncode, "twice" in twice.stderr) == (2, True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+@pytest.mark.needs("mount", "umount", root=True)
 def test_a_full_state_directory_stops_nothing(tmp_path: Path, daemons: list[Daemon]) -> None:
     make_log_dir(tmp_path / "a", batch_v2(0, 2), recovery_point=2)
     state = tmp_path / "state"
     state.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=0700", "tmpfs", state], check=False)
     if mounted.returncode:
-        pytest.skip("no tmpfs can be mounted here")
+        impossible("no tmpfs can be mounted")
     with contextlib.suppress(OSError):
         (state / "ballast").write_bytes(b"x" * 65536)
     try:
@@ -246,13 +248,13 @@ def test_a_full_state_directory_stops_nothing(tmp_path: Path, daemons: list[Daem
         subprocess.run(["umount", "-l", state], check=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+@pytest.mark.needs("mount", "umount", root=True)
 def test_a_guarded_volume_that_is_unmounted_is_absent_and_comes_back(tmp_path: Path, daemons: list[Daemon]) -> None:
     place, volume = tmp_path / "a", tmp_path / "volume"
     place.mkdir()
     volume.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", volume], check=False).returncode:
-        pytest.skip("no tmpfs can be mounted here")
+        impossible("no tmpfs can be mounted")
     try:
         make_log_dir(volume, batch_v2(0, 2), recovery_point=2)
         mount = ["mount", "--bind", volume, place]  # with all that is on it at once

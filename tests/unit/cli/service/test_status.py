@@ -34,8 +34,10 @@ from support.service_states import (
 
 from daemon.events.safe_json import dumps
 from daemon.http.server import HttpServer
-from daemon.status.document import Level, span, to_document, verdict_of
+from daemon.status.document import to_document
+from daemon.status.headline import Level, headline_of
 from daemon.status.model import QuarantineStatus, ServiceStatus
+from daemon.status.phrases import span
 from daemon.status.text import render
 from storage.base.errors import ExitStatus
 
@@ -124,7 +126,7 @@ def test_hostile_names_print_as_single_lines_of_plain_characters() -> None:
     ],
 )
 def test_the_verdict_is_the_worst_that_there_is_to_say(state: ServiceStatus, level: Level, text: str | None) -> None:
-    found = verdict_of(state)
+    found = headline_of(state)
     assert found.level is level
     assert text is None or found.text == text
 

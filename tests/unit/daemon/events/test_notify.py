@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
-from support.service_parts import until
+from support.waiting import until
 
 from daemon.events.notify import Notifier
 

@@ -80,7 +80,7 @@ def test_what_is_half_written_at_the_first_look_and_whole_at_the_second_is_no_fi
     place.flush(NAME, 450)
     guarded.run(3)
     assert guarded.worker._ranges is not None
-    assert [each.bad is not None for each in guarded.worker._ranges._pending.values()] == [True]
+    assert [pending.suspicion is not None for pending in guarded.worker._ranges.backlog._pending.values()] == [True]
     place.append(NAME, 300, whole[-30:])
     guarded.run(60)
     assert guarded.kinds == []

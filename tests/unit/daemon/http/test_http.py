@@ -65,7 +65,7 @@ def test_what_many_ask_for_at_the_same_time_is_made_once(monkeypatch: pytest.Mon
         go_on.wait(10)
         return b"{}"
 
-    monkeypatch.setattr("daemon.http.server._status_body", slow)
+    monkeypatch.setattr("daemon.http.answers._status_body", slow)
     with serving(PORT, sound, refresh_seconds=60.0) as server, contextlib.ExitStack() as stack:
         held = [stack.enter_context(dial(server)) for _ in range(20)]
         for each in held:
@@ -166,7 +166,7 @@ def test_a_fault_of_ours_is_told_and_gives_no_details_away(monkeypatch: pytest.M
 
     lines = io.StringIO()
     events = EventLog("json", "error", stream=lines)
-    monkeypatch.setattr("daemon.http.server._status_body", broken)
+    monkeypatch.setattr("daemon.http.answers._status_body", broken)
     with serving(PORT, sound, events=events) as made:
         answer = ask(made, "/status")
     events.close()
@@ -315,7 +315,7 @@ def _next_change(stream: Iterator[tuple[str, dict[str, object]]]) -> tuple[str, 
 
 
 def test_a_stalled_reader_of_events_costs_nobody_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daemon.http.server._STALLED_SECONDS", 0.3)
+    monkeypatch.setattr("daemon.http.feed._STALLED_SECONDS", 0.3)
     states = itertools.cycle([service(log_dir(partitions=cells(2000, seed))) for seed in (1, 2)])
 
     def moving() -> ServiceStatus:
@@ -326,10 +326,12 @@ def test_a_stalled_reader_of_events_costs_nobody_anything(monkeypatch: pytest.Mo
         stalled.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with following(made) as stream:
             assert [next(stream)[0] for _ in range(2)] == ["full", "delta"]
+        assert made._answers is not None
+        feed = made._answers._feed
         deadline = time.monotonic() + 30
-        while made._streams and time.monotonic() < deadline:
+        while feed._readers and time.monotonic() < deadline:
             assert ask(made, "/healthz").status == 200, "the others are served meanwhile"
-        assert made._streams == 0, "it was cut off"
+        assert feed._readers == 0, "it was cut off"
 
 
 def test_too_many_readers_of_events_are_asked_to_come_back(server: HttpServer) -> None:

@@ -194,10 +194,9 @@ def test_the_pressure_is_a_percentage_or_unknown(monkeypatch: pytest.MonkeyPatch
     assert read_pressure() is None
 
 
+@pytest.mark.needs("strace")
 def test_no_call_that_could_change_anything_reaches_the_directory(tmp_path: Path) -> None:
     """As the kernel sees it: `strace` of a process that guards, scrubs and finds damage."""
-    if not any((Path(folder) / "strace").exists() for folder in os.environ["PATH"].split(":")):
-        pytest.skip("strace is not installed")
     place = Place(tmp_path / "data")
     place.make("orders-0", 5)
     place.flip("orders-0", 100, 200)

@@ -18,7 +18,8 @@ from support.service_parts import MovedClock, Told
 from daemon.ledger.ledger import Ledger
 from daemon.own.known_dirs import FILE_NAME
 from daemon.own.owned import Engine, NotServing, OwnSetup, OwnWorker
-from daemon.scrub.scrub import FlushedUpTo, Scrubber
+from daemon.scrub.context import FlushedUpTo
+from daemon.scrub.scrub import Scrubber
 from daemon.scrub.verify_options import ScrubOptions
 from daemon.status.document import broker_state
 from daemon.status.model import DirState, ListenerStatus, LogDirStatus, RecoveryProgress, ServiceStatus
@@ -63,10 +64,10 @@ class Own:
         return self.worker.status()[number]
 
     def create(self, topic: str = "orders", partitions: int = 1) -> None:
-        self.worker.run(lambda m: m.topics.create(topic, partitions, {}, self.clock.now_ms()))
+        self.worker.engine.run(lambda m: m.topics.create(topic, partitions, {}, self.clock.now_ms()))
 
     def append(self, text: str = "a") -> None:
-        self.worker.run(lambda m: m.append(P0, batch(text, timestamp=self.clock.now_ms()), self.clock.now_ms()))
+        self.worker.engine.run(lambda m: m.append(P0, batch(text, timestamp=self.clock.now_ms()), self.clock.now_ms()))
 
 
 def test_a_damaged_directory_is_recovered_opened_run_and_closed_with_its_marker(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_a_damaged_directory_is_recovered_opened_run_and_closed_with_its_marker(
             1,
             own.clock.now_ms(),
         )
-        assert own.worker.run(lambda m: m.log(P0).log_end) == 2
+        assert own.worker.engine.run(lambda m: m.log(P0).log_end) == 2
         own.append()
         for _ in range(70):
             own.clock.advance(1)
@@ -239,7 +240,7 @@ def test_a_directory_whose_volume_is_not_mounted_is_not_made_anew_and_opened_onc
         own.clock.advance(60)
         own.worker.step()
         assert own.states == [DirState.SERVING]
-        assert own.worker.run(lambda m: m.log(P0).log_end) == 1
+        assert own.worker.engine.run(lambda m: m.log(P0).log_end) == 1
 
 
 def test_a_directory_that_is_unmounted_under_us_goes_offline_and_comes_back_with_a_reopening(tmp_path: Path) -> None:
@@ -358,10 +359,10 @@ def test_listeners_serve_between_opening_and_closing_and_lose_nothing(tmp_path: 
             own.worker.step()
     assert listener.calls == ["start", "stop"]
     with pytest.raises(NotServing):
-        own.worker.run(lambda m: m)
+        own.worker.engine.run(lambda m: m)
     with Own(tmp_path / "a") as own:
         assert own.status().recovery is None
-        assert own.worker.run(lambda m: m.log(P0).log_end) == listener.appended
+        assert own.worker.engine.run(lambda m: m.log(P0).log_end) == listener.appended
 
 
 class HeldFs(OsFs):
@@ -381,7 +382,9 @@ class HeldFs(OsFs):
 def test_appends_go_on_while_a_full_segment_is_brought_to_the_disk(tmp_path: Path) -> None:
     fs = HeldFs()
     with Own(tmp_path / "a", fs=fs) as own:
-        own.worker.run(lambda m: m.topics.create("orders", 1, {"internal.segment.bytes": "200"}, own.clock.now_ms()))
+        own.worker.engine.run(
+            lambda m: m.topics.create("orders", 1, {"internal.segment.bytes": "200"}, own.clock.now_ms())
+        )
         for _ in range(3):
             own.append()
         own.clock.advance(2)
@@ -390,10 +393,10 @@ def test_appends_go_on_while_a_full_segment_is_brought_to_the_disk(tmp_path: Pat
         stepping.start()
         assert fs.reached.wait(60)
         own.append()
-        assert own.worker.run(lambda m: (m.log(P0).log_end, m.log(P0).recovery_point)) == (4, 0)
+        assert own.worker.engine.run(lambda m: (m.log(P0).log_end, m.log(P0).recovery_point)) == (4, 0)
         fs.gate.set()
         stepping.join(60)
-        assert own.worker.run(lambda m: m.log(P0).recovery_point) > 0
+        assert own.worker.engine.run(lambda m: m.log(P0).recovery_point) > 0
 
 
 def test_appends_and_schedules_take_turns(tmp_path: Path) -> None:
@@ -406,7 +409,7 @@ def test_appends_and_schedules_take_turns(tmp_path: Path) -> None:
             inside.set()
             go_on.wait(30)
 
-        client = threading.Thread(target=lambda: own.worker.run(slow))
+        client = threading.Thread(target=lambda: own.worker.engine.run(slow))
         client.start()
         inside.wait(30)
         stepping = threading.Thread(target=own.worker.step)
@@ -434,7 +437,7 @@ def test_a_clock_that_jumps_ends_no_schedule(tmp_path: Path, jump: int) -> None:
             own.clock.advance(1)
             own.worker.step()
         assert own.events.of("schedule_failed") == []
-        assert own.worker.run(lambda m: m.log(P0).log_end) >= 1
+        assert own.worker.engine.run(lambda m: m.log(P0).log_end) >= 1
 
 
 def test_orders_that_nobody_knows_are_refused(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from support.service_parts import until
+from support.waiting import until
 
 from daemon.own.turn import Turn
 

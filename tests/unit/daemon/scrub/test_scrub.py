@@ -166,7 +166,7 @@ def test_what_moves_between_two_looks_is_not_told_of(guarded: Guarded, place: Pl
     good = log.read_bytes()
     place.flip(NAME, 200, 300)
     guarded.worker.command("scrub-now")
-    while not guarded.worker._scrubber.readings.suspects:
+    while not guarded.worker._scrubber.generation.readings.suspects:
         guarded.run(0.01)
     log.unlink()
     place.segment(NAME, 200, good[: 151 * 3] + batch_v2(230, 70))
@@ -178,7 +178,7 @@ def test_what_moves_between_two_looks_is_not_told_of(guarded: Guarded, place: Pl
 def test_a_segment_that_is_retained_out_between_two_looks_is_not_told_of(guarded: Guarded, place: Place) -> None:
     place.flip(NAME, 0, 300)
     guarded.worker.command("scrub-now")
-    while not guarded.worker._scrubber.readings.suspects:
+    while not guarded.worker._scrubber.generation.readings.suspects:
         guarded.run(0.01)
     for suffix in (".log", ".index", ".timeindex"):
         place.log(NAME, 0).with_suffix(suffix).rename(place.log(NAME, 0).with_suffix(f"{suffix}.deleted"))
@@ -202,8 +202,9 @@ def test_a_closed_segment_above_the_recovery_point_waits(place: Place, tmp_path:
 
 def test_neighbours_of_damage_are_read_next(guarded: Guarded, place: Place) -> None:
     place.flip(NAME, 200, 300)
-    row = guarded.worker._scrubber.census.partitions[NAME]
-    guarded.worker._scrubber.suspect(NAME, 200)
+    generation = guarded.worker._scrubber.generation
+    row = generation.census.partitions[NAME]
+    generation.page.set_suspect(row.id, [200])
     guarded.run(15)
     assert guarded.kinds == ["batch_crc"]
     assert set(verified(guarded)) >= {100, 300}
@@ -240,7 +241,8 @@ def random_draw() -> Callable[[], float]:
 @pytest.fixture
 def long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let it rest until there is something to do, not until somebody may have given an order."""
-    monkeypatch.setattr("daemon.scrub.scrub._LONGEST_REST", 600.0)
+    monkeypatch.setattr("daemon.scrub.scrub.LONGEST_REST", 600.0)
+    monkeypatch.setattr("daemon.scrub.segment_queue.LONGEST_REST", 600.0)
 
 
 def test_in_two_weeks_of_a_busy_directory_no_segment_waits_longer_than_was_promised(
@@ -487,9 +489,9 @@ def test_our_own_directory_is_scrubbed_as_well(place: Place, tmp_path: Path) -> 
     before = tree(place.path)
     own.command("scrub-now")
     run(own, guarded.clock, 30)
-    assert [cell.verdict for cell in own.cells()] == [CellVerdict.SOUND]
-    assert own.status().segments_total == 6
-    assert own.size_bytes() == 6 * 1510
+    assert [cell.verdict for cell in own.board.cells] == [CellVerdict.SOUND]
+    assert own.board.status.segments_total == 6
+    assert own.board.status.bytes_total == 6 * 1510
     assert tree(place.path) == before
     own.close()
     guarded.close()

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from support.guarding import DAY, START_MS, FakeClock, Place, batches
 from support.managers import batch, options
-from support.service_parts import until
+from support.waiting import until
 
 from daemon.events.events import EventLog
 from daemon.events.notify import Notifier
@@ -160,7 +160,7 @@ class Week:
         return found
 
     def manager(self, call: Callable[[Any], Any]) -> Any:
-        return self._worker.run(call)
+        return self._worker.engine.run(call)
 
     def pass_(self, seconds: float) -> None:
         self.time.pass_(self.service._runners, seconds)
@@ -184,7 +184,7 @@ class Week:
 
     @property
     def status(self) -> tuple[LogDirStatus, LogDirStatus]:
-        guarded, own = self.service.snapshot().log_dirs
+        guarded, own = self.service.status().log_dirs
         return guarded, own
 
     def told(self, event: str) -> int:

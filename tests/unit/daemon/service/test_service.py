@@ -9,7 +9,8 @@ from pathlib import Path, PurePath
 from typing import Any, Self
 
 import pytest
-from support.service_parts import Listening, MovedClock, ObedientWorker, Told, until
+from support.service_parts import Listening, MovedClock, ObedientWorker, Told
+from support.waiting import until
 
 from daemon.service.service import Reloaded, Service, Setup, exit_status
 from daemon.service.systemd import Systemd
@@ -71,7 +72,7 @@ def test_each_worker_starts_steps_and_stops_in_its_own_thread() -> None:
         seen = threads[str(worker.paths[0])]
         worker.on_step = worker.on_stop = lambda seen=seen: seen.add(threading.get_ident())  # type: ignore[misc]
     with Running(one, two) as running:
-        until(lambda: running.service.snapshot().ready)
+        until(lambda: running.service.status().ready)
         assert running.end() is ExitStatus.CLEAN
     assert one.calls == two.calls == ["start", "stop"]
     assert len(threads["/a"]) == len(threads["/b"]) == 1
@@ -124,9 +125,9 @@ def test_it_is_ready_once_each_directory_is_guarded_served_or_left_aside() -> No
     slow.on_start = lambda: (slow.enter(DirState.RECOVERING), go_on.wait(30), slow.enter(DirState.OFFLINE, reason="x"))
     with Running(worker, slow) as running:
         until(lambda: slow.status()[0].state is DirState.RECOVERING and worker.steps)
-        assert not running.service.snapshot().ready
+        assert not running.service.status().ready
         go_on.set()
-        until(lambda: running.service.snapshot().ready)
+        until(lambda: running.service.status().ready)
         assert running.end() is ExitStatus.ENVIRONMENT
 
 
@@ -138,8 +139,8 @@ def test_a_fault_of_ours_ends_its_worker_alone_and_shows_in_status_and_exit_stat
 
     bad.on_step = fail
     with Running(worker, bad) as running:
-        until(lambda: running.service.snapshot().log_dirs[1].state is DirState.OFFLINE)
-        found = running.service.snapshot()
+        until(lambda: running.service.status().log_dirs[1].state is DirState.OFFLINE)
+        found = running.service.status()
         assert found.log_dirs[1].reason == "a fault of logmend itself: ZeroDivisionError: oops"
         assert found.log_dirs[0].state is DirState.GUARDING
         (told,) = until(lambda: running.events.of("worker_failed"))
@@ -279,7 +280,7 @@ def test_while_a_recovery_moves_it_asks_for_more_time_and_not_when_it_stands(sys
             worker.enter(DirState.RECOVERING, recovery=RecoveryProgress(1000, done, 10.0, 5.0, 2, 1, 0))
             running.clock.advance(20)
             until(lambda before=before: asked() > before)  # type: ignore[misc]
-        until(lambda: any("recovering /a: 200 B of 1000 B, 20 %" in line for line in systemd.said))
+        until(lambda: any("recovering /a: 20 %, 200 B of 1000 B" in line for line in systemd.said))
         running.clock.advance(60)
         running.tick()
         before = asked()
@@ -316,17 +317,17 @@ def test_the_line_tells_of_a_recovery_first_and_of_what_is_left_aside() -> None:
     worker.enter(DirState.RECOVERING, recovery=RecoveryProgress(1 << 30, 1 << 28, 1 << 26, 12.0, 40, 12, 0))
     bad.enter(DirState.OFFLINE, reason="Input/output error")
     service = Service([worker, bad], Setup("1", "c", Told(), MovedClock()))
-    assert status_line(service.snapshot()) == (
-        "recovering /a: 256.0 MiB of 1.0 GiB, 25 %, 64.0 MiB/s, ETA 12 s, 12 of 40 partitions; "
+    assert status_line(service.status()) == (
+        "recovering /a: 25 %, 256.0 MiB of 1.0 GiB, 64.0 MiB/s, about 12 s left, 12 of 40 partitions, 0 segments left; "
         "offline 1; /b\\x1b[31m: Input/output error"
     )
 
 
-def test_a_snapshot_is_had_while_a_worker_is_stuck() -> None:
+def test_the_status_is_returned_while_a_worker_is_stuck() -> None:
     worker = ObedientWorker("/a")
     go_on = threading.Event()
     worker.on_step = lambda: go_on.wait(60)
     with Running(worker) as running:
         until(lambda: worker.steps)
-        assert json.dumps(running.service.snapshot().log_dirs[0].state) == '"guarding"'
+        assert json.dumps(running.service.status().log_dirs[0].state) == '"guarding"'
         go_on.set()

@@ -11,8 +11,9 @@ from support.service_states import NASTY, ONE_BYTE, STATES, cell, hostile, liste
 
 from daemon.events.safe_json import dumps
 from daemon.http.metrics import exposition
-from daemon.http.view import difference, page_document
-from daemon.status.document import CELL_FIELDS, Level, to_document, verdict_of
+from daemon.http.page_document import difference, page_document
+from daemon.status.document import CELL_FIELDS, to_document
+from daemon.status.headline import Level, headline_of
 from daemon.status.model import GroupLag, LogDirStatus, ServiceStatus
 from daemon.status.text import render
 
@@ -95,7 +96,7 @@ def test_what_kafka_clients_do_is_shown_everywhere() -> None:
 
 def test_a_listener_without_its_address_is_bad_and_one_that_only_starts_is_not() -> None:
     def verdict(reason: str) -> tuple[Level, str]:
-        return verdict_of(replace(serving(), listeners=(listener(reason=reason),)))
+        return headline_of(replace(serving(), listeners=(listener(reason=reason),)))
 
     level, text = verdict("port 9092: Address already in use")
     assert (level, text) == (

@@ -34,8 +34,8 @@ class Compacting:
         made = replace(options(cleaner_throttle=self._throttle), lock=lock_log_dir)
         self.worker = OwnWorker(OsFs(), [PurePath(path)], made, OwnSetup(self.events, self.clock))
         self.worker.start()
-        self.worker.run(lambda m: m.topics.create("orders", 1, SETTINGS, self.clock.now_ms()))
-        self.worker.run(self._fill)
+        self.worker.engine.run(lambda m: m.topics.create("orders", 1, SETTINGS, self.clock.now_ms()))
+        self.worker.engine.run(self._fill)
 
     def _fill(self, manager: LogManager) -> None:
         for number in range(KEYS * ROUNDS):
@@ -58,7 +58,7 @@ class Compacting:
 
     def _call(self, call: Callable[[LogManager], None]) -> None:
         try:
-            self.worker.run(call)
+            self.worker.engine.run(call)
         except BaseException as error:  # noqa: BLE001 (looked at by the test)
             self.failed.append(error)
 
@@ -74,7 +74,9 @@ class Compacting:
     @property
     def values(self) -> dict[bytes | None, bytes | None]:
         """The newest value of each key."""
-        return self.worker.run(lambda m: {each.key: each.value for each in records(m, start=m.log(P0).log_start)})
+        return self.worker.engine.run(
+            lambda m: {each.key: each.value for each in records(m, start=m.log(P0).log_start)}
+        )
 
 
 @pytest.fixture
@@ -93,12 +95,12 @@ def expected(rounds: int = ROUNDS) -> dict[bytes | None, bytes | None]:
 
 def put_back(own: Compacting, number: int) -> None:
     """Append the last value of a key once more."""
-    own.worker.run(lambda m: own.append(m, number, f"value {KEYS * (ROUNDS - 1) + number}"))
+    own.worker.engine.run(lambda m: own.append(m, number, f"value {KEYS * (ROUNDS - 1) + number}"))
 
 
 def left_of_first(own: Compacting) -> int:
     """Return how many are left of the records that the log was filled with."""
-    return own.worker.run(lambda m: sum(each.offset < KEYS * ROUNDS for each in records(m)))
+    return own.worker.engine.run(lambda m: sum(each.offset < KEYS * ROUNDS for each in records(m)))
 
 
 def test_appends_get_their_turn_between_the_pieces_of_a_compaction_and_none_is_lost(own: Compacting) -> None:
@@ -109,7 +111,7 @@ def test_appends_get_their_turn_between_the_pieces_of_a_compaction_and_none_is_l
         own.append(manager, self_made % KEYS, f"later {self_made}")
         appended.append(self_made)
 
-    segments = own.worker.run(lambda m: len(m.log(P0).segments.all))
+    segments = own.worker.engine.run(lambda m: len(m.log(P0).segments.all))
     own.meanwhile = client
     own.compact()
     own.meanwhile = None
@@ -120,7 +122,7 @@ def test_appends_get_their_turn_between_the_pieces_of_a_compaction_and_none_is_l
         f"k{number % KEYS}".encode(): f"later {number}".encode() for number in appended
     }
     assert own.values == {**expected(), **later}
-    assert own.worker.run(lambda m: m.log(P0).log_end) == KEYS * ROUNDS + len(appended)
+    assert own.worker.engine.run(lambda m: m.log(P0).log_end) == KEYS * ROUNDS + len(appended)
 
 
 @pytest.mark.parametrize("what", ["delete the topic", "truncate", "delete records", "compact too", "retain"])
@@ -144,7 +146,7 @@ def test_what_clients_do_to_the_log_meanwhile_harms_neither_it_nor_the_directory
     assert own.failed == []
     assert own.worker.status()[0].state is DirState.SERVING
     if what == "delete the topic":
-        assert own.worker.run(lambda m: [*m.partitions()]) == []
+        assert own.worker.engine.run(lambda m: [*m.partitions()]) == []
         return
     for number in range(KEYS):
         put_back(own, number)

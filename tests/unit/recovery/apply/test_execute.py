@@ -23,8 +23,9 @@ from support.log_dirs import (
 )
 from support.memory_fs import Call, MemoryFs, TracingFs
 
-from recovery.apply.execute import Orders, execute
+from recovery.apply.execute import execute
 from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.orders import Orders
 from recovery.plan.plan import Quarantine, to_plain
 from storage.base.errors import NoRoom, PlanStale
 

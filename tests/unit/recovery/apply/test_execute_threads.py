@@ -9,8 +9,9 @@ from golden import golden
 from support.mutate import mutate
 from support.recovering import options_of, plan, tree
 
-from recovery.apply.execute import Executed, Orders, execute
+from recovery.apply.execute import Executed, execute
 from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.orders import Orders
 from storage.base.errors import WriteFault
 from storage.disk.fs import OsFs, WriteFile
 

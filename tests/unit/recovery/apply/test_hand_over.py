@@ -9,9 +9,9 @@ from support.damages import KINDS
 from support.log_dirs import OPTIONS, SOUND, TOP, damaged, on_disk, recover
 from support.memory_fs import TracingFs
 
-from recovery.apply.execute import Orders
 from recovery.apply.hand_over import hand_over
 from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan, to_plain
 
 PARTITION = TOP / "orders-0"

@@ -7,8 +7,9 @@ from pathlib import PurePath
 from support.log_dirs import OPTIONS, SOUND, TOP, on_disk, plan_of
 from support.wrapped_fs import TracingFs
 
-from recovery.apply.execute import Orders, execute
+from recovery.apply.execute import execute
 from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.orders import Orders
 
 
 def test_a_directory_is_not_listed_for_each_of_them() -> None:

@@ -11,8 +11,9 @@ from support.recovering import plan, tree
 from support.recovering import recover as recover_on_disk
 from support.wrapped_fs import TracingFs
 
-from recovery.apply.execute import Orders, execute
+from recovery.apply.execute import execute
 from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.orders import Orders
 from storage.base.errors import WriteFault
 from storage.disk.fs import OsFs
 

@@ -10,11 +10,13 @@ import pytest
 from support.damages import KINDS
 from support.log_dirs import OPTIONS, POINTS, SOUND, TOP, Files, checkpoint, damaged, on_disk
 from support.memory_fs import MemoryFs, TracingFs
+from support.needs import impossible
 
 from recovery.apply import together
-from recovery.apply.execute import Executed, Orders, execute
+from recovery.apply.execute import Executed, execute
 from recovery.apply.hand_over import hand_over
 from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.orders import Orders
 from storage.disk.fs import FileStat, Fs, OsFs
 
 MANY = 12
@@ -106,7 +108,7 @@ def test_a_partition_that_is_reached_by_a_link_is_synced_file_by_file(tmp_path: 
     os.rename(log_dir / "orders-3", elsewhere)
     (log_dir / "orders-3").symlink_to(elsewhere)
     if OsFs().volume(log_dir) is None:
-        pytest.skip("no ext4 or xfs here, no kernel, or an old Linux")
+        impossible("no ext4 or xfs, or a Linux that is too old")
     fs = TracingFs(OsFs())
     carry_out(fs, log_dir)
     assert "sync_volume" in fs.methods()

@@ -9,8 +9,9 @@ from support.faults import write_tree
 from support.log_dirs import OPTIONS, SOUND
 from support.recovering import plan, recover, tree
 
+from recovery.evidence.kept import find_kept
 from recovery.evidence.manifest import decode, encode, is_plain_name, kept_name
-from recovery.evidence.quarantine import find_kept, restore
+from recovery.evidence.quarantine import restore
 from storage.base.errors import CorruptData
 from storage.disk.fs import OsFs
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from golden import golden
 from support.recovering import options_of, recover
 
-from recovery.evidence.quarantine import expire, find_kept, find_orphans
+from recovery.evidence.kept import find_kept, find_orphans
+from recovery.evidence.quarantine import expire
 from storage.disk.fs import OsFs
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from golden import golden
 from support.recovering import recover, tree
 
-from recovery.evidence.quarantine import find_kept, restore
+from recovery.evidence.kept import find_kept
+from recovery.evidence.quarantine import restore
 from storage.disk.fs import OsFs
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from support.log_dirs import OPTIONS, SOUND, TOP, Files, live, on_disk, place, recover
 
-from recovery.evidence.quarantine import find_kept, restore
+from recovery.evidence.kept import find_kept
+from recovery.evidence.quarantine import restore
 from storage.base.errors import PlanStale
 
 LOG = place(20)

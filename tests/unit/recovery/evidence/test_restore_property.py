@@ -13,7 +13,8 @@ from support import recovering
 from support.log_dirs import OPTIONS, SOUND
 from support.mutate import mutate
 
-from recovery.evidence.quarantine import find_kept, restore
+from recovery.evidence.kept import find_kept
+from recovery.evidence.quarantine import restore
 from recovery.logdir.survey import plan_log_dir
 from recovery.plan.plan import LogDirPlan
 from storage.disk.fs import OsFs

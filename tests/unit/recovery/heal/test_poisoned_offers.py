@@ -19,11 +19,12 @@ from support.log_dirs import EPOCHS, OPTIONS, POINTS, SOUND, TOP, Files, checkpo
 from support.memory_fs import MemoryFs
 
 from checkpoint.markers import PARTITION_METADATA
-from recovery.apply.execute import Orders, execute
+from recovery.apply.execute import execute
 from recovery.heal import healing as module
 from recovery.heal.healing import plan_healing, recovery_points
 from recovery.heal.replica import DirectorySource
 from recovery.logdir.survey import SilentReporter, plan_log_dir
+from recovery.plan.orders import Orders
 
 OFFERS = 10_000 if EVERYTHING else 250
 SEED = int(os.environ.get("LOGMEND_CRASH_SEED", "0"))

@@ -26,7 +26,8 @@ from support.memory_fs import MemoryFs
 from checkpoint.leader_epoch import EpochStart, decode_epochs
 from recovery.partition.derive import derive_epochs, derive_side_files
 from recovery.partition.inventory import resolve, take_inventory
-from recovery.segment.verify import ScanOptions, SegmentReport, scan_segment
+from recovery.segment.segment_report import ScanOptions, SegmentReport
+from recovery.segment.verify import scan_segment
 from storage.base.units import Epoch, Offset
 from storage.index.txn_index import decode_txn_index
 from storage.producers.producer_state import ProducerState, decode_snapshot

@@ -9,7 +9,7 @@ import pytest
 
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import LogDirPlan, PlanOptions, RecoveryPlan, Seen, to_plain
-from recovery.segment.verify import Depth, SegmentReport
+from recovery.segment.segment_report import Depth, SegmentReport
 
 PLAN = RecoveryPlan("p-0", PurePath("/d/p-0"), (), held=False, preconditions=(), actions=(), cuts=(), loaded=None,
                     scanned_bytes=7)  # fmt: skip

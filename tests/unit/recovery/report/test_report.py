@@ -23,21 +23,10 @@ from recovery.plan.plan import (
     TruncateTo,
     Verdict,
 )
-from recovery.report.report import (
-    Outcome,
-    combined_id,
-    count,
-    document,
-    full_size,
-    next_command,
-    outcome_document,
-    plan_document,
-    plan_text,
-    recover_text,
-    short_size,
-    verify_text,
-    worst,
-)
+from recovery.plan.words import count, full_size, short_size
+from recovery.report.documents import combined_id, document, outcome_document, plan_document
+from recovery.report.outcome import Outcome, next_command, worst
+from recovery.report.text import plan_text, recover_text, verify_text
 from storage.base.errors import DiskFull, ExitStatus, LogDirInUse, ReadFault
 
 DATA = PurePath("/data")

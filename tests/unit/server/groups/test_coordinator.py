@@ -139,7 +139,7 @@ def test_what_cannot_be_committed_does_not_keep_the_rest_from_it() -> None:
 
 def test_the_offset_of_a_topic_that_was_made_anew_is_not_told() -> None:
     async def test(one: Served) -> None:
-        shard = one.groups.shards[one.groups.partition_of("g")]
+        shard = one.groups.partitions.shards[one.groups.partitions.partition_of("g")]
         await shard.write([(OffsetKey("g", "orders", 0), OffsetValue(42, topic_id=b"another topic's id"[:16]))])
         assert await one.fetched() == (-1, 0)
 
@@ -174,7 +174,7 @@ def test_what_a_transaction_commits_counts_when_it_does(restarts: tuple[str, ...
         assert await one.fetched() == (1, 0)
         assert await one.fetched(stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         await end_transaction(one, 7, ControlType.COMMIT if is_committed else ControlType.ABORT)
-        one.groups.end_transaction(home("g").partition, 7, 0, is_committed)
+        one.groups.commits.end_transaction(home("g").partition, 7, 0, is_committed)
         if "ended" in restarts:
             await one.restart()
         assert await one.fetched(stable=True) == (2 if is_committed else 1, 0)
@@ -186,7 +186,7 @@ def test_a_commit_that_came_after_that_of_a_transaction_stays() -> None:
     async def test(one: Served) -> None:
         await one.commit_in_transaction(2)
         await one.commit(3)
-        one.groups.end_transaction(home("g").partition, 7, 0, committed=True)
+        one.groups.commits.end_transaction(home("g").partition, 7, 0, committed=True)
         assert await one.fetched() == (3, 0)
 
     run_served(test)
@@ -196,10 +196,10 @@ def test_two_open_transactions_do_not_end_one_another() -> None:
     async def test(one: Served) -> None:
         await one.commit_in_transaction(2, producer=7)
         await one.commit_in_transaction(3, producer=8)
-        one.groups.end_transaction(home("g").partition, 8, 0, committed=True)
+        one.groups.commits.end_transaction(home("g").partition, 8, 0, committed=True)
         assert await one.fetched() == (3, 0)
         assert (await one.fetched(stable=True))[1] == ErrorCode.UNSTABLE_OFFSET_COMMIT
-        one.groups.end_transaction(home("g").partition, 7, 0, committed=False)
+        one.groups.commits.end_transaction(home("g").partition, 7, 0, committed=False)
         assert await one.fetched(stable=True) == (3, 0)
 
     run_served(test)
@@ -211,7 +211,7 @@ def test_what_is_removed_while_a_transaction_is_open_does_not_come_back_with_it(
         topics = [{"name": "orders", "partitions": [{"partition_index": 0}]}]
         answer = await one(ApiKey.OFFSET_DELETE, 0, group_id="g", topics=topics)
         assert answer.topics[0].partitions[0].error_code == 0
-        one.groups.end_transaction(home("g").partition, 7, 0, committed=True)
+        one.groups.commits.end_transaction(home("g").partition, 7, 0, committed=True)
         assert await one.fetched() == (-1, 0)
         await end_transaction(one, 7, ControlType.COMMIT)
         await one.restart()
@@ -228,7 +228,7 @@ def test_a_transaction_that_is_not_open_commits_nothing() -> None:
             asked.append(of)
             return ErrorCode.INVALID_TXN_STATE
 
-        one.groups.verify = verify
+        one.groups.commits.verify = verify
         assert await one.commit_in_transaction(2) == ErrorCode.INVALID_TXN_STATE
         assert asked == [("t", 7, 0, home("g").partition)]
         assert one.written("g") == []

@@ -6,10 +6,10 @@ import pytest
 from support.group_world import RANGE, Asked, Room, request, subscription
 
 from server.api.errors import ErrorCode
-from server.groups.group import Group
-from server.groups.member import JoinAnswer, subscribed_topics
+from server.groups.classic.group import Group
+from server.groups.classic.member import JoinAnswer, subscribed_topics
+from server.groups.classic.world import GroupSettings, GroupState
 from server.groups.records import GroupValue, MemberValue
-from server.groups.world import GroupSettings, GroupState
 
 NONE = ErrorCode.NONE
 ROUND_ROBIN = (("roundrobin", subscription("orders")),)
@@ -141,7 +141,7 @@ def test_of_more_members_than_there_is_room_for_those_who_join_again_first_stay(
     small = GroupSettings(initial_rebalance_delay_ms=0, max_size=2)
     restored = Group.restored("g", room.world.stored[-1], room.world, small)
     restored.wake()
-    assert restored.state is GroupState.PREPARING
+    assert restored.facts.state is GroupState.PREPARING
     asked = [Asked() for _ in members]
     for each, member in zip(asked, members, strict=True):
         restored.join(request(member.member_id), each)
@@ -162,10 +162,10 @@ def test_members_get_what_the_leader_assigned_once_it_is_stored() -> None:
     brings = room.sync(leader, a_1=b"x", b_2=b"y")
     assert not waits.is_answered
     assert not brings.is_answered
-    assert room.group.state is GroupState.COMPLETING
+    assert room.group.facts.state is GroupState.COMPLETING
     room.world.settle()
     assert (waits.sync.assignment, brings.sync.assignment) == (b"y", b"x")
-    assert room.group.state is GroupState.STABLE
+    assert room.group.facts.state is GroupState.STABLE
     assert [each.assignment for each in room.world.stored[-1].members] == [b"x", b"y"]
 
 
@@ -184,7 +184,7 @@ def test_an_assignment_that_cannot_be_stored_begins_another_rebalance() -> None:
     room.world.pass_ms(0)
     room.world.fails = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert room.sync(one.join, a_1=b"x").sync.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert room.group.state is GroupState.PREPARING
+    assert room.group.facts.state is GroupState.PREPARING
     room.world.fails = NONE
     again = room.join(one.join.member_id)
     assert again.join.generation == 2
@@ -212,7 +212,7 @@ def test_who_joins_and_never_asks_for_its_assignment_is_out_after_the_rebalance_
     waits = room.sync(asked[1].join)
     room.world.pass_ms(60_000)
     assert waits.sync.error is ErrorCode.REBALANCE_IN_PROGRESS
-    assert list(room.group.roster.members) == ["b-2"]
+    assert list(room.group.facts.roster.members) == ["b-2"]
     assert room.join("b-2").join.leader == "b-2"
 
 
@@ -279,9 +279,9 @@ def test_the_session_of_one_that_waited_begins_when_it_is_answered() -> None:
     room.sync(leader, a_1=b"x", b_2=b"y")
     assert waits.sync.assignment == b"y"
     room.world.pass_ms(9_999)
-    assert other.member_id in room.group.roster.members
+    assert other.member_id in room.group.facts.roster.members
     room.world.pass_ms(1)
-    assert other.member_id not in room.group.roster.members
+    assert other.member_id not in room.group.facts.roster.members
 
 
 def test_when_the_last_one_waited_for_is_out_the_others_go_on_at_once() -> None:
@@ -309,7 +309,7 @@ def test_when_the_leader_does_not_come_back_another_one_leads() -> None:
     waits = room.join(other.member_id, session_timeout_ms=100_000)
     room.world.pass_ms(60_000)
     assert waits.join.leader == other.member_id
-    assert leader.member_id not in room.group.roster.members
+    assert leader.member_id not in room.group.facts.roster.members
 
 
 def test_a_member_that_waits_for_its_first_generation_is_out_after_five_minutes() -> None:
@@ -318,7 +318,7 @@ def test_a_member_that_waits_for_its_first_generation_is_out_after_five_minutes(
     waits = room.enter("b")
     room.world.pass_ms(300_000)
     assert waits.join.error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert list(room.group.roster.members) == [members[0].member_id]
+    assert list(room.group.facts.roster.members) == [members[0].member_id]
 
 
 # ---- leaving
@@ -328,7 +328,7 @@ def test_when_all_have_left_the_group_is_empty_and_stored_as_such() -> None:
     room = Room()
     members = room.stable("a", "b")
     assert room.group.leave([(each.member_id, None) for each in members]) == [NONE, NONE]
-    assert (room.group.state, room.group.generation) == (GroupState.EMPTY, 2)
+    assert (room.group.facts.state, room.group.facts.generation) == (GroupState.EMPTY, 2)
     assert room.world.stored[-1] == GroupValue("consumer", 2, None, None, room.world.now_ms())
     assert room.world.waiting == 0
 
@@ -367,21 +367,21 @@ def test_a_member_that_missed_the_answer_gets_it_again() -> None:
     leader, other = room.stable("a", "b")
     again = room.join(other.member_id).join
     assert (again.error, again.generation, again.members) == (NONE, leader.generation, ())
-    assert room.group.state is GroupState.STABLE
+    assert room.group.facts.state is GroupState.STABLE
 
 
 def test_a_leader_that_joins_again_begins_a_rebalance() -> None:
     room = Room()
     leader, _ = room.stable("a", "b")
     assert not room.join(leader.member_id).is_answered
-    assert room.group.state is GroupState.PREPARING
+    assert room.group.facts.state is GroupState.PREPARING
 
 
 def test_a_member_with_another_subscription_begins_a_rebalance() -> None:
     room = Room()
     _, other = room.stable("a", "b")
     room.join(other.member_id, protocols=(("range", subscription("clicks")),))
-    assert room.group.state is GroupState.PREPARING
+    assert room.group.facts.state is GroupState.PREPARING
 
 
 def test_a_request_that_is_sent_twice_is_answered_twice() -> None:
@@ -408,28 +408,28 @@ def test_who_may_commit_and_when() -> None:
     room.enter("b")
     assert fault(room, one.member_id, one.generation) is None  # what it read before the rebalance
     again = room.join(one.member_id).join
-    assert room.group.state is GroupState.COMPLETING
+    assert room.group.facts.state is GroupState.COMPLETING
     assert fault(room, again.member_id, again.generation) is ErrorCode.REBALANCE_IN_PROGRESS
     assert fault(room, again.member_id, again.generation, transactional=True) is None
 
 
 def fault(room: Room, member_id: str, generation: int, *, transactional: bool = False) -> ErrorCode | None:
-    return room.group.commit_fault(member_id, None, generation, transactional=transactional)
+    return room.group.facts.commit_fault(member_id, None, generation, transactional=transactional)
 
 
 def test_a_group_knows_what_its_consumers_subscribe_to() -> None:
     room = Room()
     members = room.stable("a")
-    assert room.group.subscribes("orders")
-    assert not room.group.subscribes("clicks")
+    assert room.group.facts.subscribes("orders")
+    assert not room.group.facts.subscribes("clicks")
     room.group.leave([(members[0].member_id, None)])
-    assert not room.group.subscribes("orders")
+    assert not room.group.facts.subscribes("orders")
 
 
 def test_where_a_subscription_cannot_be_read_consumers_may_read_anything() -> None:
     room = Room()
     room.stable("a", protocols=(("range", b"\0"),))
-    assert room.group.subscribes("clicks")
+    assert room.group.facts.subscribes("clicks")
     assert subscribed_topics(b"\0\0\0\0\0\1\0\x09abc") is None
     assert subscribed_topics(subscription("a", "b")) == {"a", "b"}
 
@@ -442,10 +442,10 @@ def test_a_restored_group_has_its_members_whose_sessions_begin_anew() -> None:
     leader, other = room.stable("a", "b")
     restored = Group.restored("g", room.world.stored[-1], room.world, room.settings)
     room.world.pass_ms(100_000)
-    assert room.group.state is GroupState.EMPTY
+    assert room.group.facts.state is GroupState.EMPTY
     restored.wake()
     assert restored.heartbeat(leader.member_id, None, 1) is NONE
-    assert (restored.state, restored.roster.leader, restored.topics) == (
+    assert (restored.facts.state, restored.facts.roster.leader, restored.facts.topics) == (
         GroupState.STABLE,
         leader.member_id,
         {"orders"},
@@ -458,8 +458,8 @@ def test_members_that_old_brokers_stored_have_the_timeout_of_their_session_to_re
     room = Room()
     member = MemberValue("m", "c", "h", 6_000, -1, None, RANGE[0][1])
     restored = Group.restored("g", GroupValue("consumer", 4, "range", "gone", -1, (member,)), room.world, room.settings)
-    assert restored.roster.leader == "m"
-    assert restored.roster.rebalance_timeout_ms() == 6_000
+    assert restored.facts.roster.leader == "m"
+    assert restored.facts.roster.rebalance_timeout_ms() == 6_000
 
 
 def test_when_a_group_ends_all_who_wait_are_answered_and_no_timer_is_left() -> None:

@@ -15,8 +15,9 @@ from support.serving import stored
 from daemon.own.owned import NotServing
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
-from server.groups.coordinator import OFFSETS_TOPIC, Groups
+from server.groups.coordinator import Groups
 from server.groups.image import Image, read_image
+from server.groups.partitions import OFFSETS_TOPIC
 from server.groups.records import OffsetKey, OffsetValue, encode_key
 from server.groups.settings import CoordinatorSettings, settings_of_broker
 from server.groups.shard import NotStored
@@ -39,7 +40,7 @@ def test_while_a_partition_is_being_read_its_groups_are_told_to_come_again(monke
 
     async def test(one: Served) -> None:
         await one.commit(1)
-        monkeypatch.setattr("server.groups.coordinator.read_image", slow)
+        monkeypatch.setattr("server.groups.partitions.read_image", slow)
         one.groups = Groups(one.store, one.timers, QUICK)
         one.groups.start()
         loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -55,7 +56,7 @@ def test_while_a_partition_is_being_read_its_groups_are_told_to_come_again(monke
         assert await one.fetched(empty) == (-1, 0)
         await end_transaction(one, 7, ControlType.ABORT)
         gate.set()
-        await one.groups.loaded()
+        await one.groups.partitions.loaded()
         assert await one.fetched() == (1, 0)
 
     run_served(test)
@@ -73,14 +74,14 @@ def test_what_was_written_while_a_partition_was_read_is_read_as_well(monkeypatch
 
     async def test(one: Served) -> None:
         await one.commit_in_transaction(2)
-        monkeypatch.setattr("server.groups.coordinator.read_image", slow)
+        monkeypatch.setattr("server.groups.partitions.read_image", slow)
         one.groups = Groups(one.store, one.timers, QUICK)
         one.groups.start()
         await asyncio.to_thread(read.wait, 60)
         await end_transaction(one, 7, ControlType.COMMIT)
-        one.groups.end_transaction(home("g").partition, 7, 0, committed=True)
+        one.groups.commits.end_transaction(home("g").partition, 7, 0, committed=True)
         gate.set()
-        await one.groups.loaded()
+        await one.groups.partitions.loaded()
         assert await one.fetched(stable=True) == (2, 0)
 
     run_served(test)
@@ -93,25 +94,25 @@ def test_a_record_that_cannot_be_read_keeps_its_partition_from_being_answered_an
         await one.store.append(home("g"), encode_batch([nonsense]), origin=Origin.COORDINATOR)
         one.groups.stop()
         one.groups, told = Groups(one.store, one.timers, QUICK), list[tuple[str, str]]()
-        one.groups.report = lambda kind, reason: told.append((kind, reason))
+        one.groups.partitions.report = lambda kind, reason: told.append((kind, reason))
         one.groups.start()
-        await one.groups.loaded()
+        await one.groups.partitions.loaded()
         assert await one.fetched() == (-1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         assert [kind for kind, _ in told] == ["coordinator"]
         assert told[0][1].startswith(str(home("g")))
-        assert "version 7" in one.groups.faults[home("g").partition]
+        assert "version 7" in one.groups.partitions.faults[home("g").partition]
 
     run_served(test)
 
 
 def test_a_group_in_a_partition_that_is_not_its_own_tells_that_partitions_are_missing() -> None:
     async def test(one: Served) -> None:
-        shard = one.groups.shards[one.groups.partition_of("g")]
+        shard = one.groups.partitions.shards[one.groups.partitions.partition_of("g")]
         stranger = next(g for g in map(str, range(99)) if home(g) != home("g"))
         await shard.write([(OffsetKey(stranger, "orders", 0), OffsetValue(1))])
         await one.restart()
         assert await one.fetched() == (-1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        assert "does not belong here" in one.groups.faults[home("g").partition]
+        assert "does not belong here" in one.groups.partitions.faults[home("g").partition]
 
     run_served(test)
 
@@ -136,13 +137,13 @@ def test_what_compaction_leaves_says_the_same() -> None:
             await store.run(lambda manager: manager.topics.create(OFFSETS_TOPIC, 50, settings, NOW))
             one = Served(store, engine, QUICK)
             one.groups.start()
-            await one.groups.loaded()
+            await one.groups.partitions.loaded()
             for number in range(30):
                 await one.commit(number)
                 await one.commit_in_transaction(100 + number, producer=number)
                 kind = ControlType.COMMIT if number % 3 else ControlType.ABORT
                 await end_transaction(one, number, kind)
-                one.groups.end_transaction(home("g").partition, number, 0, committed=bool(number % 3))
+                one.groups.commits.end_transaction(home("g").partition, number, 0, committed=bool(number % 3))
             await one.commit_in_transaction(500, producer=99)
             told = await one.fetched(), await one.fetched(stable=True), await one.listed()
             assert told[:2] == ((129, 0), (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT))
@@ -205,14 +206,14 @@ def test_where_nothing_is_written_positions_and_groups_are_shown_and_everything_
         timers = FakeTimers()
         groups = Groups(Looked(one.store), timers, QUICK)
         groups.start()
-        await groups.loaded()
+        await groups.partitions.loaded()
         assert timers.waiting == 0
         writing, one.groups = one.groups, groups
         assert await one.fetched("h") == (1, 0)
         assert sorted(await one.listed()) == [("g", "consumer", "Stable", "classic"), ("h", "", "Empty", "classic")]
         (found,) = (await one(ApiKey.DESCRIBE_GROUPS, 5, groups=["g"])).groups
         assert [each.member_assignment for each in found.members] == [b"all"]
-        assert not await groups.ensure_topic()
+        assert not await groups.partitions.ensure_topic()
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
         asked = {"group_id": "n", "session_timeout": 10_000, "protocol_type": "consumer"}
         assert (await one(ApiKey.JOIN_GROUP, 9, **asked)).error_code == refused
@@ -229,13 +230,13 @@ def test_where_nothing_is_written_positions_and_groups_are_shown_and_everything_
 
 def test_where_nothing_is_written_a_group_is_found_in_whatever_partition_it_is() -> None:
     async def test(one: Served) -> None:
-        shard = one.groups.shards[one.groups.partition_of("g")]
+        shard = one.groups.partitions.shards[one.groups.partitions.partition_of("g")]
         stranger = next(g for g in map(str, range(99)) if home(g) != home("g"))
         await shard.write([(OffsetKey(stranger, "orders", 0), OffsetValue(9))])
         groups = Groups(Looked(one.store), FakeTimers(), QUICK)
         groups.start()
-        await groups.loaded()
-        found = groups.fetch(stranger, [("orders", 0)], is_stable=False)
+        await groups.partitions.loaded()
+        found = groups.commits.fetch(stranger, [("orders", 0)], is_stable=False)
         assert isinstance(found, list)
         assert [each.value and each.value.offset for each in found] == [9]
         groups.stop()
@@ -270,7 +271,7 @@ def test_settings_that_make_no_sense_are_refused(properties: dict[str, str]) -> 
 
 def test_a_change_that_cannot_be_written_says_why() -> None:
     async def test(one: Served) -> None:
-        shard = one.groups.shards[0]
+        shard = one.groups.partitions.shards[0]
         with pytest.raises(NotStored) as refused:
             await shard.write([(OffsetKey("g", "orders", 0), OffsetValue(1, metadata="m" * 2_000_000))])
         assert refused.value.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE

@@ -12,7 +12,8 @@ from support.serving import stored
 
 from server.api.errors import ErrorCode
 from server.api.versions import VERSIONS, ApiKey
-from server.groups.coordinator import OFFSETS_TOPIC, Lag
+from server.groups.coordinator import Lag
+from server.groups.partitions import OFFSETS_TOPIC
 from server.groups.records import GroupKey, OffsetKey, OffsetValue
 from storage.base.units import TopicPartition
 from storage.batch.record import Record, encode_batch
@@ -125,10 +126,10 @@ def test_the_offsets_of_a_topic_go_with_it() -> None:
     async def test(one: Served) -> None:
         for group in "abc":
             await one.commit(1, group)
-        await one.groups.topic_deleted("orders", one.store.topics()["orders"].topic_id)
+        await one.groups.commits.topic_deleted("orders", one.store.topics()["orders"].topic_id)
         assert [await one.fetched(group) for group in "abc"] == [(-1, 0)] * 3
         await one.commit(2, "a")
-        await one.groups.topic_deleted("orders", b"another topic's id"[:16])
+        await one.groups.commits.topic_deleted("orders", b"another topic's id"[:16])
         assert await one.fetched("a") == (2, 0)
 
     run_served(test)
@@ -140,7 +141,7 @@ def test_lag_is_the_distance_to_the_high_watermark() -> None:
         await one.store.append(TopicPartition("orders", 0), encode_batch(values))
         await one.commit(4)
         await one.commit(11, "ahead")
-        shard = one.groups.shards[one.groups.partition_of("g")]
+        shard = one.groups.partitions.shards[one.groups.partitions.partition_of("g")]
         await shard.write([(OffsetKey("g", "gone", 0), OffsetValue(4))])
         assert sorted(one.groups.lags()) == [
             Lag("ahead", "orders", 0, 11, 10, 0),

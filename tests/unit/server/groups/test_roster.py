@@ -5,8 +5,8 @@ from __future__ import annotations
 from support.group_world import Asked, Room, subscription
 
 from server.api.errors import ErrorCode
-from server.groups.member import JoinAnswer, SyncRequest
-from server.groups.world import GroupSettings, GroupState
+from server.groups.classic.member import JoinAnswer, SyncRequest
+from server.groups.classic.world import GroupSettings, GroupState
 
 NONE = ErrorCode.NONE
 
@@ -24,7 +24,7 @@ def static_members(*instances: str) -> tuple[Room, list[JoinAnswer]]:
     syncs = [Asked() for _ in joined]
     for each, name, done in zip(joined, instances, syncs, strict=True):
         room.group.sync(SyncRequest(each.member_id, name, each.generation, None, None, given), done)
-    assert room.group.state is GroupState.STABLE
+    assert room.group.facts.state is GroupState.STABLE
     return room, joined
 
 
@@ -36,7 +36,7 @@ def test_a_static_member_needs_no_second_request() -> None:
 def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance() -> None:
     room, (leader, other) = static_members("i", "j")
     back = static(room, "j").join
-    assert room.group.state is GroupState.STABLE
+    assert room.group.facts.state is GroupState.STABLE
     assert (back.generation, back.leader) == (1, leader.member_id)
     assert back.member_id != other.member_id
     assert room.sync(back, "j").sync.assignment == other.member_id.encode()
@@ -80,7 +80,7 @@ def test_a_static_member_that_comes_back_while_the_leader_assigns_begins_a_rebal
     waits = room.sync(asked[1].join, "j")
     static(room, "i")
     assert waits.sync.error is ErrorCode.REBALANCE_IN_PROGRESS
-    assert room.group.state is GroupState.PREPARING
+    assert room.group.facts.state is GroupState.PREPARING
 
 
 def test_static_members_may_be_away_longer_than_the_rebalance_timeout() -> None:
@@ -92,8 +92,8 @@ def test_static_members_may_be_away_longer_than_the_rebalance_timeout() -> None:
         room.sync(each, name)
     room.join(joined[0].member_id, instance_id="i", session_timeout_ms=600_000)  # it leads: a rebalance
     room.world.pass_ms(60_000)
-    assert joined[1].member_id in room.group.roster.members
-    assert room.group.generation == 2
+    assert joined[1].member_id in room.group.facts.roster.members
+    assert room.group.facts.generation == 2
 
 
 def test_while_a_static_leader_is_away_another_one_leads() -> None:
@@ -110,13 +110,13 @@ def test_a_static_member_that_comes_back_before_it_asked_for_its_assignment_is_n
     asked = [static(room, each, session_timeout_ms=600_000) for each in "ij"]
     room.world.pass_ms(30)
     room.sync(asked[0].join, "i")
-    assert room.group.state is GroupState.STABLE
+    assert room.group.facts.state is GroupState.STABLE
     static(room, "j", session_timeout_ms=600_000)
     room.world.pass_ms(60_000)
-    assert (room.group.state, len(room.group.roster)) == (GroupState.STABLE, 2)
+    assert (room.group.facts.state, len(room.group.facts.roster)) == (GroupState.STABLE, 2)
 
 
 def test_a_static_member_can_be_removed_by_its_instance_alone() -> None:
     room, (_, other) = static_members("i", "j")
     assert room.group.leave([("", "j")]) == [NONE]
-    assert other.member_id not in room.group.roster.members
+    assert other.member_id not in room.group.facts.roster.members

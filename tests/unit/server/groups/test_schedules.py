@@ -16,9 +16,9 @@ import pytest
 from support.group_world import RANGE, Asked, Room, subscription
 
 from server.api.errors import ErrorCode
-from server.groups.group import Group
-from server.groups.member import JoinAnswer, SyncAnswer, SyncRequest
-from server.groups.world import GroupSettings, GroupState
+from server.groups.classic.group import Group
+from server.groups.classic.member import JoinAnswer, SyncAnswer, SyncRequest
+from server.groups.classic.world import GroupSettings, GroupState
 
 SCHEDULES = int(os.environ.get("LOGMEND_GROUP_SCHEDULES", "300"))
 SEED = int(os.environ.get("LOGMEND_GROUP_SEED", "0"))
@@ -178,12 +178,12 @@ class Schedule:
     def check(self) -> None:
         group = self.room.group
         assert all(len(asked.answers) <= 1 for asked in self.requests)
-        assert group.generation >= self.generation
-        self.generation = group.generation
-        assert (group.roster.leader in group.roster.members) == bool(group.roster.members)
-        assert set(group.roster.static.values()) <= group.roster.members.keys()
-        assert group.state is not GroupState.EMPTY or not group.roster.members
-        assert group.state not in (GroupState.STABLE, GroupState.COMPLETING) or group.protocol is not None
+        assert group.facts.generation >= self.generation
+        self.generation = group.facts.generation
+        assert (group.facts.roster.leader in group.facts.roster.members) == bool(group.facts.roster.members)
+        assert set(group.facts.roster.static.values()) <= group.facts.roster.members.keys()
+        assert group.facts.state is not GroupState.EMPTY or not group.facts.roster.members
+        assert group.facts.state not in (GroupState.STABLE, GroupState.COMPLETING) or group.facts.protocol is not None
         for client in self.clients:
             if client.joined is not None and client.assigned is not None:
                 given = client.assigned.assignment.decode()
@@ -237,14 +237,14 @@ def test_whatever_clients_do_the_group_settles_with_those_who_behave_and_each_ha
         schedule.run()
         living = schedule.settle()
         group, where = schedule.room.group, f"seed {seed}"
-        assert group.state is GroupState.STABLE, where
-        assert sorted(group.roster.members) == sorted(client.member_id for client in living), where
+        assert group.facts.state is GroupState.STABLE, where
+        assert sorted(group.facts.roster.members) == sorted(client.member_id for client in living), where
         owners = list(partitions(living))
         assert len({owner for _, owner in owners}) == len(living), where
         assert len({generation for generation, _ in owners}) == 1, where
         group.leave([(client.member_id, client.instance_id) for client in living])
         schedule.room.world.pass_ms(400_000)
-        assert (group.state, schedule.room.world.waiting) == (GroupState.EMPTY, 0), where
+        assert (group.facts.state, schedule.room.world.waiting) == (GroupState.EMPTY, 0), where
 
 
 def test_every_request_is_answered_when_the_group_ends_at_any_moment() -> None:

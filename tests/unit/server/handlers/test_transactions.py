@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,8 +46,12 @@ class Scripted:
         await_ = self.code if self.code is not ErrorCode.NONE else None
         return self._transactions.get(transactional_id, await_)
 
-    def all(self) -> list[Transaction]:
-        return list(self._transactions.values())
+    def __iter__(self) -> Iterator[Transaction]:
+        return iter(self._transactions.values())
+
+    @property
+    def shards(self) -> Scripted:
+        return self
 
 
 def served(scripted: Scripted) -> Mapping[int, Handler]:

@@ -476,8 +476,8 @@ def test_records_that_may_not_be_deleted_stay() -> None:
 
 def test_asking_makes_a_topic_only_where_that_is_wanted_by_both() -> None:
     async def test(it: Served) -> None:
-        making = topics.Making(it.parts, topics.TopicOptions(partitions=3))
-        it.handlers = creating(dict(it.handlers), it.store, making.auto_create)
+        changes = topics.TopicChanges(it.parts, topics.TopicOptions(partitions=3))
+        it.handlers = creating(dict(it.handlers), it.store, changes.auto_create)
 
         async def ask(version: int, *names: str, allow: bool = True) -> list[int]:
             asked = [{"name": name, "topic_id": bytes(16)} for name in names]

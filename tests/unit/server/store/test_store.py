@@ -19,7 +19,8 @@ from daemon.own.owned import NotServing
 from engine.manager.manager import LogManager
 from engine.settings.refusals import PartitionOffline, UnknownTopic
 from server.store.flushing import FlushPolicy, FlushSettings
-from server.store.store import Entry, Store
+from server.store.jobs import Entry
+from server.store.store import Store
 from storage.base.errors import LogmendError
 from storage.base.refusals import OutOfOrderSequence, RecordTooLarge
 from storage.base.units import TopicPartition
@@ -358,7 +359,7 @@ def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_room(pol
     async def test() -> None:
         async with stored(policy, fs=fs) as (store, _):
             told: list[tuple[str, str]] = []
-            store._report = lambda *what: told.append(what)
+            store._appender.report = lambda *what: told.append(what)
             fs.is_broken = True
             for _ in range(2):
                 with pytest.raises(LogmendError, match="No space left"):
@@ -390,7 +391,7 @@ def test_a_fault_of_ours_is_heard_by_all_who_wait_and_ends_the_store() -> None:
     async def test() -> None:
         async with stored() as (store, _):
             told: list[tuple[str, str]] = []
-            store._report = lambda *what: told.append(what)
+            store._appender.report = lambda *what: told.append(what)
 
             def fail(_: LogManager) -> None:
                 raise AssertionError("planted")

@@ -105,7 +105,7 @@ def test_an_id_that_nobody_knows_is_that_of_no_producer() -> None:
         assert await told(machine, transactions.add_partitions("t", me, ORDERS)) is unknown
         assert await told(machine, transactions.end("t", me, commits=True)) is unknown
         assert transactions.verify("t", 1, 0, ORDERS[0]) is unknown
-        assert transactions.get("t") is None
+        assert transactions.shards.get("t") is None
 
     on_a_machine(test)
 
@@ -122,7 +122,7 @@ def test_a_change_that_cannot_be_logged_does_not_happen() -> None:
             transactions.init_producer_id("new", TIMEOUT_MS, None),
         ):
             assert await told(machine, asked) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert transactions.get("new") is None
+        assert transactions.shards.get("new") is None
         refuse(machine, None)
         assert transactions.verify("t", *me, ORDERS[0]) is ErrorCode.NONE
         assert await told(machine, transactions.end("t", me, commits=True)) is ErrorCode.NONE
@@ -154,7 +154,7 @@ def test_who_comes_while_the_end_is_under_way_waits_for_it() -> None:
         assert await told(machine, ending) is ErrorCode.NONE
         assert await told(machine, next_one) is ErrorCode.NONE
         assert await told(machine, again) in (ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS)
-        found = transactions.get("t")
+        found = transactions.shards.get("t")
         assert not isinstance(found, ErrorCode)
         assert found is not None
         assert found.facts.partitions == {ORDERS[1]}
@@ -241,10 +241,10 @@ def test_a_silent_id_is_forgotten_by_a_tombstone_and_begins_anew() -> None:
         await machine.settle()
         machine.timers.advance(2 * 3_600_000)
         await machine.settle()
-        assert machine.transactions.get("t") is None
+        assert machine.transactions.shards.get("t") is None
 
     async def later(machine: Machine) -> None:
-        assert machine.transactions.get("t") is None
+        assert machine.transactions.shards.get("t") is None
         again = await told(machine, machine.transactions.init_producer_id("t", TIMEOUT_MS, None))
         assert again == (FIRST + 1_000, 0)
 
@@ -268,7 +268,7 @@ def test_what_cannot_be_understood_is_not_answered_for_and_the_rest_is() -> None
 
     async def test(machine: Machine) -> None:
         transactions = machine.transactions
-        assert transactions.get("t-1") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert transactions.shards.get("t-1") is ErrorCode.COORDINATOR_NOT_AVAILABLE
         code = await told(machine, transactions.init_producer_id("t-1", TIMEOUT_MS, None))
         assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert transactions.verify("t-1", FIRST, 0, ORDERS[0]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -286,7 +286,7 @@ def test_where_partitions_are_missing_no_id_is_answered_for_wrongly() -> None:
 
     async def first(machine: Machine) -> None:
         await begun(machine, ORDERS[0], transactional_id="t-2")
-        found = machine.transactions.get("t-2")
+        found = machine.transactions.shards.get("t-2")
         assert not isinstance(found, ErrorCode)
         assert found is not None
         put(machine, "t-2", encode_value(found.facts), 0)  # as if there had been more partitions once
@@ -309,7 +309,7 @@ def test_a_decided_transaction_is_completed_at_the_next_start() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         await machine.turn()  # the decision, and no marker
-        found = machine.transactions.get("t")
+        found = machine.transactions.shards.get("t")
         assert not isinstance(found, ErrorCode)
         assert found is not None
         assert found.facts.state is State.PREPARE_COMMIT
@@ -330,13 +330,13 @@ def test_until_all_is_read_everything_is_loading() -> None:
         machine = Machine(MemoryFs(), SimTimers(NOW), random.Random(0), syncs=False)
         transactions = machine.transactions
         loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert transactions.is_loading
-        assert transactions.get("t") is loading
+        assert transactions.shards.is_loading
+        assert transactions.shards.get("t") is loading
         assert transactions.verify("t", 1, 0, ORDERS[0]) is loading
         assert await transactions.init_producer_id("t", TIMEOUT_MS, None) is loading
         assert await transactions.end("t", Producer(1, 0), commits=True) is loading
         await machine.start()
-        assert not transactions.is_loading
+        assert not transactions.shards.is_loading
         await machine.end()
 
     asyncio.run(main())

@@ -423,7 +423,7 @@ def test_a_lock_file_replaced_before_it_is_locked_is_not_relied_upon(
         assert not is_free_for_another(tmp_path)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can own a directory for somebody else")
+@pytest.mark.needs(root=True)
 def test_a_new_lock_belongs_to_the_owner_of_the_directory(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12346)
     with lock_log_dir(tmp_path):

@@ -61,7 +61,7 @@ def test_who_says_like_gets_that(disk: MemoryFs) -> None:
     assert of(disk, TOP / "x") == (0o604, 9, 10)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.needs(root=True)
 def test_an_engine_that_root_runs_leaves_nothing_of_roots_in_the_log_directory_of_another(tmp_path: Path) -> None:
     top = tmp_path / "data"
     top.mkdir(mode=0o750)

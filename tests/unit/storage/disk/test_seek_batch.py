@@ -159,7 +159,7 @@ def test_a_log_answers_the_same_with_the_kernel_and_without(tmp_path: Path, seed
         timestamp = TS + rng.randrange(-70, quick.log_end + 70)
         assert quick.read(offset, 1)[1:] == plain.read(offset, 1)[1:]
         if n > 300:
-            quick.log_start = plain.log_start = Offset(rng.randrange(2000))
+            quick._state.log_start = plain._state.log_start = Offset(rng.randrange(2000))
         assert quick.offset_for_time(timestamp) == plain.offset_for_time(timestamp)
         taken += quick.segments.all[1].find_record(timestamp, 0, TimestampOffset) is not None
     assert taken > 100

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.needs import impossible
 
 from storage.base.errors import WriteFault
 from storage.disk import volume as module
@@ -46,7 +47,7 @@ def kernel(monkeypatch: Patch) -> Kernel:
 def opened(directory: Path) -> OsVolume:
     volume = open_volume(directory)
     if volume is None:
-        pytest.skip("there are no files without a name here")
+        impossible("there are no files without a name")
     return volume
 
 
@@ -141,7 +142,7 @@ def test_another_disk_than_the_real_one_is_never_taken_for_it(tmp_path: Path) ->
 def test_the_real_one_is_synced(tmp_path: Path) -> None:
     volume = OsFs().volume(tmp_path)
     if volume is None:
-        pytest.skip("no ext4 or xfs here, no kernel, or an old Linux")
+        impossible("no ext4 or xfs, or a Linux that is too old")
     with volume:
         (tmp_path / "some").write_bytes(b"data")
         volume.sync()

@@ -11,16 +11,15 @@ import pytest
 from support.batches import TS
 from support.log_in_memory import NOW, PLACE, MemoryEpochs, disk
 
-import storage.log.appendable_log
-import storage.segment.segment
+import storage.log.leader_append
 from storage.base.config import LogConfig
-from storage.base.errors import DiskFull, LogmendError, WriteFault
+from storage.base.errors import LogmendError, WriteFault
 from storage.base.refusals import LogUnusable
 from storage.base.units import INT64_MAX
 from storage.batch.batch import attributes_of, reseal
 from storage.batch.record import Record, encode_batch
 from storage.disk.fs import Fs, OsFs, OsWriteFile
-from storage.kernel.scan import append_led, kernel_name, lead_batch
+from storage.kernel.scan import kernel_name, lead_batch
 from storage.log.log import Log
 from storage.log.log_types import LogSetup
 from storage.segment.segment_types import Terms
@@ -84,16 +83,16 @@ def test_answers_and_bytes_are_those_of_a_closer_look(number: int, monkeypatch: 
 
     for step in range(250):
         data = again if again and rng.random() < 0.05 else random_batch(rng, sequences)
-        monkeypatch.setattr(storage.log.appendable_log, "lead_batch", noted)
+        monkeypatch.setattr(storage.log.leader_append, "lead_batch", noted)
         found = tried(quick, data, NOW + step)
-        monkeypatch.setattr(storage.log.appendable_log, "lead_batch", lambda *_: None)
+        monkeypatch.setattr(storage.log.leader_append, "lead_batch", lambda *_: None)
         assert found == tried(close, data, NOW + step)
         assert quick.log_end == close.log_end
         sequences = {key: entry.last_sequence + 1 for key, entry in close.producers.state.entries.items()}
         taken += isinstance(found, tuple) and isinstance(found[0], int)
         again = data
     assert taken > 20
-    assert any(quickly) == quick._terms.takes_plain
+    assert any(quickly) == quick._leader._terms.takes_plain
     quick.close()
     close.close()
     assert discs[0].contents(str(PLACE)) == discs[1].contents(str(PLACE))
@@ -134,78 +133,6 @@ def test_terms_are_those_of_the_settings() -> None:
     assert (terms.takes_plain, terms.message_bytes, terms.segment_bytes) == (False, 100, 100)
 
 
-# ---- on the real disk: from the check to the end of the file in one call
-
-
-@needs_c
-@pytest.mark.parametrize("number", range(len(SETTINGS)))
-def test_what_the_kernel_writes_is_what_a_closer_look_writes(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng, settings, disc, directory = random.Random(number), SETTINGS[number], disk(), tmp_path / "orders-0"
-    directory.mkdir()
-    quick, close = opened_with(OsFs(), settings, directory), opened_with(disc, settings)
-    written: list[object] = []
-
-    def noted(*asked: object) -> object:
-        written.append(append_led(*asked))  # type: ignore[arg-type]
-        return written[-1]
-
-    monkeypatch.setattr(storage.segment.segment, "append_led", noted)
-    for log in (quick, close):  # a segment whose first batch has no time is looked at closely
-        tried(log, encode_batch([Record(0, NOW, key=b"k")]), NOW)
-    for step in range(250):
-        data = random_batch(rng, {}) if rng.random() < 0.7 else encode_batch([Record(0, NOW, key=b"k", value=b"v")])
-        if rng.random() < 0.1:
-            data = encode_batch([Record(n, NOW, key=b"k", value=rng.randbytes(900)) for n in range(9)])
-        found = tried(quick, bytearray(data) if rng.random() < 0.5 else data, NOW + step)
-        with monkeypatch.context() as patch:
-            patch.setattr(storage.log.appendable_log, "lead_batch", lambda *_: None)
-            assert found == tried(close, data, NOW + step)
-        assert quick.log_end == close.log_end
-        assert quick.segments.active.size == close.segments.active.size
-    taken = [one for one in written if one is not None]
-    assert bool(taken) == quick._terms.takes_plain
-    assert None in written or not taken
-    quick.close()
-    close.close()
-    assert {path.name: path.read_bytes() for path in directory.iterdir()} == disc.contents(str(PLACE))
-
-
-@needs_c
-def test_of_each_term_the_kernel_takes_what_is_within_and_writes_nothing_of_what_is_not(tmp_path: Path) -> None:
-    data = encode_batch([Record(0, 50, key=b"k"), Record(1, 60, value=b"v" * 5000)])
-    with (tmp_path / "log").open("ab") as file:
-
-        def asked(*, room: int = len(data), least: int = 50, most: int = 60, last: int = 8, keys: int = 0) -> object:
-            return append_led(file.fileno(), data, 7, 3, room, least, most, last, keys)
-
-        for refused in ({"room": len(data) - 1}, {"least": 51}, {"most": 59}, {"last": 7}, {"keys": 1}, {"room": -1}):
-            assert asked(**refused) is None
-        with_id = encode_batch([Record(0, 50)], producer_id=0, producer_epoch=0, base_sequence=0)
-        assert append_led(file.fileno(), with_id, 0, 0, 1 << 20, 0, 99, 99, 0) is None
-        assert append_led(file.fileno(), b"", 0, 0, 1 << 20, 0, 99, 99, 0) is None
-        assert (tmp_path / "log").read_bytes() == b""
-        assert asked() == (2, 60)
-        led = lead_batch(data, 7, 3)
-    assert led is not None
-    assert (tmp_path / "log").read_bytes() == led[0]
-
-
-@needs_c
-def test_arguments_that_make_no_sense_are_refused() -> None:
-    data = encode_batch([Record(0, 50)])
-    with pytest.raises(TypeError, match="9 arguments are wanted, not 8"):
-        append_led(-1, data, 0, 0, 0, 0, 0, 0)  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="below 0"):
-        append_led(-1, data, -1, 0, 1, 0, 1, 1, 0)
-    with pytest.raises(OverflowError):
-        append_led(-1, data, 0, 0, 1 << 64, 0, 1, 1, 0)
-    with pytest.raises(OSError, match="descriptor") as caught:
-        append_led(-1, data, 0, 0, 1 << 20, 0, 99, 99, 0)
-    assert caught.value.errno == errno.EBADF
-
-
 @needs_c
 @pytest.mark.parametrize("size", [3000, 30_000])
 def test_an_append_of_which_a_part_is_written_leaves_the_log_as_it_was(tmp_path: Path, size: int) -> None:
@@ -232,18 +159,6 @@ def test_an_append_of_which_a_part_is_written_leaves_the_log_as_it_was(tmp_path:
 
 
 @needs_c
-def test_a_full_disk_is_told_as_such_and_a_closed_file_is_none() -> None:
-    data, terms = encode_batch([Record(0, 50)]), (0, 0, 1 << 20, 0, 99, 99, 0)
-    file = OsWriteFile(PurePath("/dev/full"), open("/dev/full", "ab", buffering=0))  # noqa: SIM115
-    with pytest.raises(DiskFull):
-        file.append_by(append_led, data, *terms)
-    file.close()
-    with pytest.raises(WriteFault) as caught:
-        file.append_by(append_led, data, *terms)
-    assert caught.value.errno == errno.EBADF
-
-
-@needs_c
 def test_a_part_that_cannot_be_taken_back_is_the_end_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,10 +172,10 @@ def test_a_part_that_cannot_be_taken_back_is_the_end_of_the_log(
         raise WriteFault("truncating", directory, OSError(errno.EIO, "no"))
 
     def no_space(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "full")
+        raise WriteFault("writing", directory, OSError(errno.ENOSPC, "full"))
 
     monkeypatch.setattr(OsFs, "truncate", refuse)
-    monkeypatch.setattr(storage.segment.segment, "append_led", no_space)
+    monkeypatch.setattr(OsWriteFile, "append", no_space)
     with pytest.raises(LogUnusable, match="what was written of it stays"):
         log.append_as_leader(batch, leader_epoch=0, now_ms=NOW)
     monkeypatch.undo()

@@ -151,7 +151,7 @@ def closed_segment(fs: MemoryFs) -> LogSegment:
 
 @pytest.mark.parametrize(
     "look",
-    [lambda s: s.reader(), lambda s: s.offset_index.data, lambda s: s.time_index.data],
+    [lambda s: s.reader(), lambda s: s.indexes.offsets.data, lambda s: s.indexes.times.data],
     ids=["log", "index", "time"],
 )
 def test_a_segment_that_is_being_renamed_is_opened_under_its_new_name(look: Callable[[LogSegment], object]) -> None:
@@ -187,22 +187,22 @@ def test_entries_that_are_added_while_another_thread_loads_an_index_stay() -> No
 
     slow = SlowFs(fs)
     segment = LogSegment.open(slow, PLACE, Offset(0), SegmentLimits(), NOW, listing=fs.entries(PLACE))
-    reader, _ = in_thread(lambda: segment.look_up_timestamp(TimestampMs(TS)))
+    reader, _ = in_thread(lambda: segment.indexes.times.look_up(TimestampMs(TS)))
     assert reading.wait(10)
-    writer, _ = in_thread(lambda: segment.time_index.append(bytes(12)))
+    writer, _ = in_thread(lambda: segment.indexes.times.file.append(bytes(12)))
     writer.join(0.05)
     go_on.set()
     reader.join()
     writer.join()
-    assert segment.time_index.data.endswith(bytes(12))
+    assert segment.indexes.times.data.endswith(bytes(12))
 
 
 def test_an_index_is_cut_in_a_copy_so_that_a_look_up_goes_on() -> None:
     segment = closed_segment(disk())
-    seen = segment.offset_index.data
+    seen = segment.indexes.offsets.data
     before = bytes(seen)
     segment.truncate_to(Offset(0), NOW)
-    assert bytes(seen) == before != segment.offset_index.data
+    assert bytes(seen) == before != segment.indexes.offsets.data
 
 
 def test_a_transaction_is_never_neither_open_nor_undecided(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def fill(segment: LogSegment, batches: int = 8, *, step: int = 10) -> None:
 
 
 def reopened(segment: LogSegment, fs: MemoryFs, **more: object) -> LogSegment:
-    segment.write_indexes()
+    segment.indexes.write()
     segment.close()
     return LogSegment.open(fs, PLACE, segment.base_offset, LIMITS, 5, listing=fs.entries(PLACE), **more)
 
@@ -50,14 +50,15 @@ def test_an_entry_is_due_for_the_batch_behind_more_than_the_interval() -> None:
     segment = new()
     fill(segment)
     size = segment.size // 8
-    assert [segment.offset_index.data[at : at + 8].hex() for at in range(0, len(segment.offset_index.data), 8)] == [
+    data = segment.indexes.offsets.data
+    assert [data[at : at + 8].hex() for at in range(0, len(data), 8)] == [
         f"{delta:08x}{delta * size:08x}" for delta in (2, 4, 6)
     ]
-    assert segment.last_time_entry() == (TS + 60, 106)
+    assert segment.indexes.times.last() == (TS + 60, 106)
     segment.seal()
     segment.seal()
-    assert segment.last_time_entry() == (TS + 70, 107)
-    assert len(segment.time_index.data) == 4 * 12
+    assert segment.indexes.times.last() == (TS + 70, 107)
+    assert len(segment.indexes.times.data) == 4 * 12
 
 
 def test_many_batches_of_one_append_get_the_entries_of_as_many_appends() -> None:
@@ -65,15 +66,15 @@ def test_many_batches_of_one_append_get_the_entries_of_as_many_appends() -> None
     fill(one)
     data = b"".join(batch_v2(100 + number, base_timestamp=TS + number * 10) for number in range(8))
     many.append(data, ends_of(data))
-    assert (one.offset_index.data, one.time_index.data) == (many.offset_index.data, many.time_index.data)
+    assert (one.indexes.offsets.data, one.indexes.times.data) == (many.indexes.offsets.data, many.indexes.times.data)
 
 
 def test_the_earliest_batch_with_the_largest_timestamp_is_remembered() -> None:
     segment = new()
     fill(segment, 5, step=-10)
-    assert (segment.max_timestamp, segment.max_timestamp_offset) == (TS, 100)
+    assert segment.largest() == (TS, 100)
     segment.seal()
-    assert segment.time_index.data.hex() == f"{TS:016x}00000000"
+    assert segment.indexes.times.data.hex() == f"{TS:016x}00000000"
 
 
 def test_every_offset_is_found_in_its_batch_and_none_behind_the_end() -> None:
@@ -124,9 +125,9 @@ def test_a_reopened_segment_is_the_one_that_was_closed() -> None:
     segment.append_aborted(AbortedTxn(7, 100, 105, 106))
     segment.seal()
     again = reopened(segment, fs)
-    assert (again.size, again.max_timestamp, again.max_timestamp_offset) == (segment.size, TS + 70, 107)
-    assert again.offset_index.data == segment.offset_index.data
-    assert again.transactions() == [AbortedTxn(7, 100, 105, 106)]
+    assert (again.size, *again.largest()) == (segment.size, TS + 70, 107)
+    assert again.indexes.offsets.data == segment.indexes.offsets.data
+    assert again.indexes.transactions.all() == [AbortedTxn(7, 100, 105, 106)]
     assert again.read_next_offset() == 108
     fill_from = batch_v2(108, base_timestamp=TS + 500)
     again.append(fill_from, ends_of(fill_from))
@@ -139,18 +140,18 @@ def test_the_zero_bytes_and_stale_entries_that_a_broker_leaves_are_no_entries() 
     segment = new(fs)
     fill(segment)
     again = reopened(segment, fs)
-    entries = bytes(again.offset_index.data)
+    entries = bytes(again.indexes.offsets.data)
     stale = entries + bytes.fromhex("0000000900100000") + bytes(400)
     fs.plant(PLACE / "00000000000000000100.index", content=stale)
-    fs.plant(PLACE / "00000000000000000100.timeindex", content=bytes(again.time_index.data) + bytes(120))
+    fs.plant(PLACE / "00000000000000000100.timeindex", content=bytes(again.indexes.times.data) + bytes(120))
     opened = reopened(again, fs)
-    assert opened.offset_index.data == entries
+    assert opened.indexes.offsets.data == entries
     more = b"".join(batch_v2(108 + n) for n in range(4))
     opened.append(more, ends_of(more))
     opened.flush()
-    assert fs.contents()["t-0/00000000000000000100.index"] == bytes(opened.offset_index.data)
-    assert fs.contents()["t-0/00000000000000000100.timeindex"] == bytes(opened.time_index.data)
-    assert len(opened.offset_index.data) == len(entries) + 8
+    assert fs.contents()["t-0/00000000000000000100.index"] == bytes(opened.indexes.offsets.data)
+    assert fs.contents()["t-0/00000000000000000100.timeindex"] == bytes(opened.indexes.times.data)
+    assert len(opened.indexes.offsets.data) == len(entries) + 8
 
 
 def test_cutting_back_takes_batches_and_their_entries_in_memory_and_on_disk() -> None:
@@ -162,9 +163,9 @@ def test_cutting_back_takes_batches_and_their_entries_in_memory_and_on_disk() ->
     segment.flush()
     size = segment.size // 8
     assert segment.truncate_to(104, 9) == 4 * size
-    assert (segment.size, segment.max_timestamp, segment.max_timestamp_offset) == (4 * size, TS + 30, 103)
-    assert segment.last_index_entry() == (102, 2 * size)
-    assert segment.transactions() == [AbortedTxn(7, 100, 103, 104)]
+    assert (segment.size, *segment.largest()) == (4 * size, TS + 30, 103)
+    assert segment.indexes.offsets.last() == (102, 2 * size)
+    assert segment.indexes.transactions.all() == [AbortedTxn(7, 100, 103, 104)]
     assert {name: len(data) for name, data in fs.contents("/t-0").items()} == {
         "00000000000000000100.index": 8,
         "00000000000000000100.log": 4 * size,
@@ -183,7 +184,7 @@ def test_cutting_to_the_middle_of_a_batch_takes_all_of_it() -> None:
     segment.truncate_to(107, 0)
     assert segment.read_next_offset() == 105
     segment.truncate_to(100, 77)
-    assert (segment.size, segment.created_ms, segment.max_timestamp) == (0, 77, -1)
+    assert (segment.size, segment.created_ms, segment.largest().timestamp) == (0, 77, -1)
 
 
 def test_a_failed_write_leaves_the_segment_as_it_was() -> None:
@@ -219,7 +220,7 @@ def test_a_segment_rolls_for_size_age_full_index_or_range() -> None:
     assert segment.should_roll(1, 102, TS + 51, 0, **how)
     fill_more = batch_v2(102)
     segment.append(fill_more, ends_of(fill_more))
-    assert segment.is_index_full is False
+    assert segment.indexes.is_full is False
     last = batch_v2(103, base_timestamp=TS + 99)
     segment.append(last, ends_of(last))
     assert segment.should_roll(1, 104, TS, 0, **how)
@@ -255,12 +256,12 @@ def test_forgotten_indexes_are_read_anew() -> None:
     fs = MemoryFs({"/t-0/": b""})
     segment = new(fs)
     fill(segment)
-    before = bytes(segment.offset_index.data)
-    segment.forget_indexes()
-    assert segment.offset_index.data == before
+    before = bytes(segment.indexes.offsets.data)
+    segment.indexes.forget()
+    assert segment.indexes.offsets.data == before
     segment.flush()
-    segment.forget_indexes()
-    assert segment.offset_index.data == before
+    segment.indexes.forget()
+    assert segment.indexes.offsets.data == before
     assert segment.find(105) is not None
 
 

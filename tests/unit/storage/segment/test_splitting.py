@@ -66,7 +66,10 @@ def test_aborted_transactions_go_where_their_markers_are() -> None:
         marker(FAR + 1, 7, commit=False),
     ]
     fs, segment = first_segment(batches)
-    assert [[txn.last_offset for txn in piece.transactions()] for piece in split(fs, segment)] == [[1], [FAR + 1]]
+    assert [[txn.last_offset for txn in piece.indexes.transactions.all()] for piece in split(fs, segment)] == [
+        [1],
+        [FAR + 1],
+    ]
 
 
 def test_what_cannot_be_followed_to_the_end_is_not_split() -> None:

@@ -1,0 +1,30 @@
+"""What the checkpoints at the top of a log directory say of one partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from recovery.kraft.topic_ids import TopicIds
+
+SMALL_FILE_LIMIT: Final = 64 << 20
+"""Bytes above which a checkpoint, a snapshot or another small file is not read."""
+
+
+class Points(NamedTuple):
+    """What the checkpoints of the log directory say of one partition.
+
+    `recovery_point` is None where the checkpoint itself is lost; 0 where it has no entry. `clean`: the next start of a
+    broker will take this log for cleanly shut down; `flushed`: it was, so all of it is durable.
+    """
+
+    recovery_point: int | None
+    log_start: int
+    clean: bool = False
+    flushed: bool = False
+    marker: bool = False
+    metadata: bool = False
+    """It is the KRaft metadata log."""
+    topic: str = ""
+    topic_ids: TopicIds | None = None
+    """Of a KRaft broker, whose partitions must each have a topic id."""

@@ -1,0 +1,1 @@
+"""The bytes of an append, judged and completed as a leader or a follower writes them."""
