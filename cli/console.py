@@ -44,8 +44,8 @@ def style_for(stream: TextIO, environment: Mapping[str, str]) -> Style:
 class Console:
     """The streams of one run of the command; `json` and `jsonl` say how results are wanted, `debug` how much of a bug.
 
-    A stream that cannot be written to never interrupts the work: a recovery must not stop half way because whoever read
-    its output has gone. `finish` says at the end whether results were lost.
+    A stream that cannot be written to never interrupts the work: a recovery must not stop half way because the
+    reader of its output has gone. `finish` says at the end whether results were lost.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Console:
 
     @property
     def is_gone(self) -> bool:
-        """Nobody can read the results any more; whoever only prints may as well stop."""
+        """The reader of the results has gone; a command that only prints may stop."""
         return self._failure is not None
 
     def say(self, text: str) -> None:

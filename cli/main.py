@@ -26,25 +26,28 @@ from recovery.report.outcome import worst
 from storage.base.errors import ConfigInvalid, ExitStatus, LogmendError, printable
 
 COMMANDS: Final = {
-    "verify": ("cli.inspect.verify", "read logs and say what is wrong with them; change nothing"),
+    "verify": ("cli.inspect.verify", "read logs and report what is wrong with them; change nothing"),
     "plan": ("cli.recover.plan", "show what recover would do; change nothing"),
-    "recover": ("cli.recover.recover", "bring log directories into a state that a broker may open"),
+    "recover": ("cli.recover.recover", "repair log directories so that a broker can open them"),
     "apply": ("cli.recover.apply", "do exactly what a plan file says, or refuse"),
-    "quarantine": ("cli.evidence.quarantine", "list, show, put back or let go of what was cut and set aside"),
-    "dump": ("cli.inspect.dump", "print what is in a file of a log directory"),
+    "quarantine": ("cli.evidence.quarantine", "list, show, put back or remove what was cut and quarantined"),
+    "dump": ("cli.inspect.dump", "print a file of a log directory"),
     "run": ("cli.service.run", "guard the log directories of brokers, run those of your own: the service"),
     "serve": (
         "cli.service.serve",
-        "serve log directories to Kafka clients, or show one read-only that nobody has repaired",
+        "serve log directories to Kafka clients, or show an unrepaired one read-only",
     ),
-    "topics": ("cli.engine.topics", "make, list, describe, alter or delete topics"),
+    "topics": ("cli.engine.topics", "create, list, describe, alter or delete topics"),
     "append": ("cli.engine.append", "append records from standard input to a topic"),
     "read": ("cli.engine.read", "print the records of a topic"),
-    "explain": ("cli.engine.explain", "say why segments stay, what compaction waits for, which transactions are open"),
-    "status": ("cli.service.status", "show how the service is, what it found and what to do"),
-    "scrub": ("cli.service.scrub", "have the service read everything now, pause, or go on"),
-    "losses": ("cli.evidence.losses", "say which records were cut out of logs, and where they are now"),
-    "manifest": ("cli.inspect.manifest", "write down what is in log directories, to hold copies against it"),
+    "explain": (
+        "cli.engine.explain",
+        "explain why segments stay, what compaction waits for, which transactions are open",
+    ),
+    "status": ("cli.service.status", "show the state of the service, its findings and what to do"),
+    "scrub": ("cli.service.scrub", "make the service read everything now, pause, or continue"),
+    "losses": ("cli.evidence.losses", "list the records that were cut out of logs, and where they are now"),
+    "manifest": ("cli.inspect.manifest", "write a manifest of log directories, to compare copies with it"),
     "audit": ("cli.audit.audit", "verify whole clusters on Spark and compare their replicas; change nothing"),
     "config": ("cli.service.config", "show the settings and where each came from"),
 }
@@ -197,9 +200,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run() -> NoReturn:
     """Run the command as a process: end it with its status, at once.
 
-    All that was written is closed or flushed by then; to take apart in good order what was imported costs 10 ms.
+    All that was written is closed or flushed by then; an orderly shutdown of the interpreter costs 10 ms.
     """
-    gc.freeze()  # of what is there before it begins nothing will ever be garbage
+    gc.freeze()  # modules never become garbage
     gc.set_threshold(_GARBAGE_THRESHOLD)
     try:
         status = main()
@@ -208,7 +211,7 @@ def run() -> NoReturn:
     try:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-    except (AttributeError, OSError, ValueError):  # closed, by us or by whoever started us
+    except (AttributeError, OSError, ValueError):  # closed, by us or by the parent process
         status = status or ExitStatus.ENVIRONMENT.value
     os._exit(status)
 

@@ -12,7 +12,6 @@ from typing import Final
 
 from daemon.own.owned import Engine
 from daemon.service.config import ListenerConfig
-from daemon.service.config_values import address_parts
 from daemon.status.model import Events, ListenerStatus
 from server.groups.settings import settings_of_broker
 from server.handlers.topics.topics import TopicOptions
@@ -25,6 +24,7 @@ from server.reporter import reporter_to
 from server.store.flushing import FlushPolicy, FlushSettings
 from server.txn.settings import transactions_of_broker
 from storage.base.errors import LogmendError
+from storage.base.quantities import parse_address
 
 _RETRY_SECONDS: Final = 5.0
 
@@ -86,11 +86,11 @@ def listener_of(
     config: ListenerConfig, events: Events, read_secret: Callable[[str], str], properties: Mapping[str, str]
 ) -> ServiceListener:
     """Return the listener that a configuration asks for. Raises `ConfigInvalid` for files that cannot be used."""
-    host, port = address_parts(config.listen)
+    host, port = parse_address(config.listen)
     limits = replace(
         Limits(), connections=config.connections, frame=config.request_bytes, idle_ms=round(config.idle_seconds * 1000)
     )
-    server = ServerOptions(host, port, address_parts(config.advertise) if config.advertise else None, limits=limits)
+    server = ServerOptions(host, port, parse_address(config.advertise) if config.advertise else None, limits=limits)
     if config.tls_certificate:
         server = replace(server, tls=server_context(config.tls_certificate, config.tls_key or config.tls_certificate))
     if config.users:

@@ -1,7 +1,7 @@
 """From findings to a plan for healing: which broker has a good copy of which range that another lacks.
 
-The document says what to fetch from where, and the digests by which whoever fetches can tell that it is what this audit
-saw: `logmend recover --heal-from` reads it. Nothing is decided here about what a broker would do by itself: a replica
+The document says what to fetch from where, with the digests of what this audit saw: `logmend recover --heal-from` reads
+it. Nothing is decided here about what a broker would do by itself: a replica
 that is only behind catches up once its broker runs.
 """
 

@@ -1,4 +1,4 @@
-"""The plots of the report: SVG as text, made of numbers only, with words for whoever cannot see them.
+"""The plots of the report: SVG as text, made of numbers only, with words for screen readers.
 
 Colours are classes of the page's style sheet, so that a plot follows light and dark. A share that is not nothing never
 gets narrower than can be seen.

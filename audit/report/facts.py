@@ -52,7 +52,7 @@ class Listed:
 
     @property
     def hidden(self) -> int:
-        """Rows that there was no room for."""
+        """Rows that did not fit."""
         return self.total - len(self.rows)
 
 

@@ -33,7 +33,7 @@ from storage.disk.fs import FileKind, ReadFs
 from storage.reading.log_reader import LogReader
 
 LOOKS: Final = 3
-"""How often something is looked at that changes under our eyes."""
+"""Attempts to read something that changes meanwhile."""
 _LIMIT: Final = 64 << 20
 
 T = TypeVar("T")
@@ -226,7 +226,7 @@ class _Listing:
             size = self._fs.stat(path).size
             with self._fs.open_read(path) as file:
                 return self._reader.walk(file, path, size, base, lambda *_: None).next_offset
-        except EnvironmentFault:  # whoever verifies the segment will say so
+        except EnvironmentFault:  # the check of the segment reports it
             return base
 
     def _checkpoint(self, name: str) -> Offsets:

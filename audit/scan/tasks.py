@@ -1,6 +1,6 @@
 """Verifies segments: a segment, or a part of a huge one, in, rows out. No Spark in it.
 
-What the world does never raises: a file that vanished is looked for again, and what cannot be read becomes a row. Rows
+What the world does never raises: a file that vanished is searched again, and what cannot be read becomes a row. Rows
 are a function of the bytes alone but for the time of reading, so that a retry gives the same ones.
 """
 
@@ -116,7 +116,7 @@ class Verifier:
                 yield from self._rows(fs, log_dir, segment, report)
                 return
             files = None
-        evidence = f"changed at each of {LOOKS} looks: somebody writes to this directory"
+        evidence = f"changed at each of {LOOKS} looks: another process writes to this directory"
         yield audit_row(AuditKind.UNREADABLE, segment.source, _partition(segment), evidence)
 
     def _found_again(self, fs: ReadFs, directory: PurePath, segment: ListedSegment) -> SegmentFiles | None:

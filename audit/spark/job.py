@@ -423,7 +423,7 @@ class _Audit:
 
 @contextmanager
 def _fixed_plan(spark: SparkSession) -> Iterator[None]:
-    """Let Spark run a job whose partitions are as they should be in one go: to plan anew half-way takes a while."""
+    """Let Spark run a job whose partitions are as they should be in one go: to plan again half-way takes a while."""
     before = spark.conf.get(_ADAPTIVE, "true") or "true"
     spark.conf.set(_ADAPTIVE, "false")
     try:

@@ -1,4 +1,4 @@
-"""How far an audit is: a thread on the driver counts the results of tasks and tells whoever wants to know."""
+"""How far an audit is: a thread on the driver counts the results of tasks and reports them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _POLL_SECONDS: Final = 1.0
 
 
 class Progress(Protocol):
-    """Whoever follows an audit. Calls come from two threads, never at the same time for one phase."""
+    """Receives the progress of an audit. Calls come from two threads, never at the same time for one phase."""
 
     def phase(self, name: str) -> None:
         """Tell what is done from now on: listing, verifying, comparing, writing."""

@@ -33,7 +33,7 @@ class Verdict(Enum):
     UNREADABLE = "unreadable"  # a replica could not be read, so nothing is known of it
 
 
-# A column's type in a table is said beside its type in Python; ` | None` behind it allows null.
+# A column's type in a table stands beside its type in Python; ` | None` behind it allows null.
 Text = Annotated[str, "string"]
 Int = Annotated[int, "int"]
 Long = Annotated[int, "long"]

@@ -4,7 +4,7 @@
     OUT/audits/<id>.json        names the generation that counts; it is replaced in one step, after all else is written
     OUT/_staging/<id>/<g>/      of an audit that runs, or was cut off
 
-Whoever reads asks `Tables` for what counts, and never sees half an audit, nor one that is being replaced.
+A reader asks `Tables` for the rows that count, and never sees half an audit, nor one that is being replaced.
 """
 
 from __future__ import annotations

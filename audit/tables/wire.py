@@ -46,7 +46,7 @@ def union_batches(kinds: Kinds, rows: Iterable[Any]) -> Iterator[pa.RecordBatch]
     """Yield rows of these kinds, and `PackedBlocks`, as batches of bounded size.
 
     A batch holds rows of every kind, those of one kind together, in the order they came. It is as large as it may be:
-    whoever makes a Parquet row group, or a message, of each pays for its dozens of columns once for many segments.
+    a writer of a Parquet row group, or a message, of each pays for its dozens of columns once for many segments.
     """
     held = _Held(kinds)
     for row in rows:

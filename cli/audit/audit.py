@@ -6,10 +6,10 @@ Changes nothing but its tables. Spark runs in this process (`--master local[*]`)
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,7 @@ from cli.settings.arguments import add_output
 from cli.version import version
 from recovery.plan.words import count, short_size
 from storage.base.errors import ConfigInvalid, ExitStatus, printable
+from storage.base.quantities import SIZES, parse_size
 
 if TYPE_CHECKING:
     from audit.spark.results import AuditResult
@@ -33,7 +34,6 @@ _COMMANDS: Final = {
     "plan-heal": ("cli.audit.heal", "say which broker has a good copy of what another lacks"),
     "scan": ("cli.audit.scan", "verify log directories here, without Spark, for --from-reports elsewhere"),
 }
-_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DEPTHS: Final = ("quick", "full", "records")
 
 
@@ -53,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     spark = parser.add_argument_group("Spark")
     spark.add_argument("--master", default="local[*]", metavar="URL", help="where it runs (local[*], this machine)")
     spark.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's")
-    spark.add_argument("--task-bytes", default="8g", metavar="SIZE", help="bytes that one task reads (8g)")
-    spark.add_argument("--split-bytes", default="8g", metavar="SIZE", help="larger segments are cut (8g)")
+    spark.add_argument("--task-bytes", default="8GiB", metavar="SIZE", help="bytes that one task reads (8GiB)")
+    spark.add_argument("--split-bytes", default="8GiB", metavar="SIZE", help="larger segments are cut (8GiB)")
     add_output(parser, events=True)
     own = parser.add_subparsers(dest="audit_command", metavar="COMMAND", title="with what an audit has left")
     for name, (module, meaning) in _COMMANDS.items():
@@ -135,11 +135,11 @@ def _options(arguments: argparse.Namespace) -> AuditOptions:
 
 
 def size_of(flag: str, text: str) -> int:
-    """Return the bytes that `4g` or `512m` stands for; raises `ConfigInvalid`."""
-    found = re.fullmatch(r"([0-9]+)([kmgt]?)i?b?", text.strip().lower())
-    if found is None or int(found[1]) == 0:
-        raise ConfigInvalid(f"{flag} {printable(text)}: a size is wanted, as in 512m or 4g")
-    return int(found[1]) * _UNITS[found[2]]
+    """Return the bytes that `512MiB` or `4g` stands for, at least one; raises `ConfigInvalid`."""
+    with contextlib.suppress(ValueError):
+        if size := parse_size(text):
+            return size
+    raise ConfigInvalid(f"{flag} {printable(text)}: not {SIZES}")
 
 
 def _audit(

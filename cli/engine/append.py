@@ -29,7 +29,7 @@ from storage.codec.compression import Codec
 _PIECE: Final = 1 << 16
 _LINE_LIMIT: Final = 256 << 20
 _LOOK_UP_MS: Final = 1_000
-"""How long input is waited for at most before the schedules are looked at."""
+"""Longest wait for input between two runs of the schedules."""
 CODECS: Final = {codec.name.lower(): codec for codec in Codec}
 
 

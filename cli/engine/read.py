@@ -1,6 +1,6 @@
 """`logmend read`: the records of a topic, one JSON object a line.
 
-The log directories are locked and opened, and recovered if need be, unless somebody owns them: then, and always with
+The log directories are locked and opened, and recovered if need be, unless a process owns them: then, and always with
 `--follow`, their files are read as they are and nothing is changed.
 """
 
@@ -39,7 +39,7 @@ _OFFSET: Final = re.compile(r"[0-9]{1,19}")
 
 
 class Readable(Protocol):
-    """A log that is open, or one that is looked at."""
+    """A log that is open for appends, or one that is only read."""
 
     @property
     def log_start(self) -> Offset: ...
@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
 
 
 def _bring_in_order(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> None:
-    """Recover what was left unclean, unless somebody owns it; afterwards the lock is free for who appends."""
+    """Recover what was left unclean, unless another process owns it; then release the lock for `append`."""
     with contextlib.suppress(LogDirInUse), opened(arguments, console, environment):
         pass
 

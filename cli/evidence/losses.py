@@ -106,7 +106,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 def export(kept: Sequence[Kept], arguments: argparse.Namespace, console: Console) -> ExitStatus:
     """Give out the records of whole batches in what was cut, in the order in which they were cut.
 
-    As a segment: the whole batches, one behind the other, as `dump` reads them and a producer's tool can replay them.
+    As a segment: the whole batches, one after another, as `dump` reads them and a producer's tool can replay them.
     """
     fs = ReadOnlyFs(OsFs())
     if arguments.format == "segment":

@@ -93,7 +93,7 @@ def _chosen(found: Found, arguments: argparse.Namespace) -> Found:
 def _ensure_named(fs: ReadFs, kept: Sequence[Kept], places: Sequence[PurePath]) -> None:
     """Raise `ConfigInvalid` if a manifest kept elsewhere speaks of a directory in none of the places that were named.
 
-    Whoever can write to that volume could else have files changed anywhere.
+    Otherwise a process that can write to that volume could have files changed anywhere.
     """
     for one in kept:
         directory = one.directory

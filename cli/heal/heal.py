@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path, PurePath
-from typing import Final
 
 from cli.settings.targets import absolute
 from recovery.apply.execute import Applying, execute
@@ -18,9 +16,8 @@ from recovery.heal.replica import DirectorySource, ReplicaSource
 from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan
 from storage.base.errors import ConfigInvalid, EnvironmentFault, printable
+from storage.base.quantities import Address, parse_address
 from storage.disk.fs import Fs, OsFs, ReadFs, ReadOnlyFs
-
-_ADDRESS: Final = r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})"
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +41,7 @@ def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> t
     found: list[ReplicaSource] = []
     for name in _with_planned(arguments.heal_from, log_dirs):
         place = absolute(name)
-        if (address := re.fullmatch(_ADDRESS, name)) is not None and not place_exists(fs, place):
+        if not place_exists(fs, place) and (address := _address(name)) is not None:
             found.append(_broker(address, arguments.heal_config))
             continue
         try:
@@ -58,7 +55,7 @@ def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> t
 
 
 def _with_planned(names: Sequence[str], log_dirs: Sequence[PurePath]) -> list[str]:
-    """Return the names, with the log directories that a plan of the audit names in the place of that plan's."""
+    """Return the names; a file with a plan of the audit is replaced by the log directories that the plan names."""
     found: list[str] = []
     for name in names:
         found += planned_sources(name, log_dirs) if Path(name).is_file() else [name]
@@ -87,14 +84,21 @@ def place_exists(fs: ReadFs, place: PurePath) -> bool:
     return True
 
 
-def _broker(address: re.Match[str], config: str | None) -> ReplicaSource:
+def _address(name: str) -> Address | None:
+    try:
+        return parse_address(name)
+    except ValueError:
+        return None
+
+
+def _broker(address: Address, config: str | None) -> ReplicaSource:
     if find_spec("kio") is None or find_spec("scramp") is None:
         raise ConfigInvalid("--heal-from HOST:PORT needs more packages: pip install 'logmend[heal]'")
     from cli.heal.broker_source import BrokerSource  # noqa: PLC0415 (an extra, and half a second of kio)
     from cli.heal.kafka_client import read_client_properties  # noqa: PLC0415 (as above)
 
     properties = read_client_properties(config) if config else {}
-    return BrokerSource(address[1].strip("[]"), int(address[2]), properties)
+    return BrokerSource(address.host, address.port, properties)
 
 
 def preview(fs: ReadFs, plan: LogDirPlan, sources: Sequence[ReplicaSource]) -> tuple[HealNote, ...]:
@@ -107,7 +111,7 @@ def heal_round(
 ) -> tuple[bool, tuple[HealNote, ...]]:
     """Fill what can be filled of the holes that `plan` found; tell whether anything was, and what came of each hole.
 
-    There may be more to fill afterwards than was held in memory: plan anew and call it again. Raises as `execute` does.
+    There may be more to fill afterwards than was held in memory: plan and call it again. Raises as `execute` does.
     """
     healing = plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir))
     if healing.plan.is_empty:

@@ -33,7 +33,7 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _JAAS: Final = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _CLIENT: Final = "logmend"
 _TLS_ALERT: Final = b"\x15\x03"
-"""How the answer to somebody begins who does not speak TLS; as a size it would be above all bounds."""
+"""First bytes of the answer to a client that does not speak TLS; as a size they would be above all bounds."""
 _KNOWN: Final = frozenset({
     "security.protocol", "sasl.mechanism", "sasl.jaas.config", "ssl.truststore.location", "ssl.truststore.type",
     "ssl.keystore.location", "ssl.keystore.type", "ssl.key.password", "ssl.endpoint.identification.algorithm",
@@ -112,7 +112,7 @@ class Connection:
             return found
         except KafkaUnreachable:
             raise
-        except Exception as error:  # noqa: BLE001 (bytes of somebody else; kio has no one class for what it refuses)
+        except Exception as error:  # noqa: BLE001 (bytes of a foreign process; kio has no one class for what it refuses)
             raise KafkaUnreachable(f"{self.address}: an answer that cannot be read: {type(error).__name__}") from None
 
     def _exchange(self, frame: bytes) -> bytes:

@@ -38,13 +38,13 @@ from storage.base.errors import (
     PlanStale,
     printable,
 )
+from storage.base.quantities import parse_size
 from storage.codec.compression import load_codecs
 from storage.disk.fs import FileKind, Fs, OsFs, lock_log_dir
 
 _EXTENSION_SECONDS: Final = 600.0
 """So long a recovery may stand still under systemd, once its own time-out is over."""
 _ENDS: Final = {ExitStatus.CLEAN: "clean", ExitStatus.HELD: "held", ExitStatus.IN_USE: "in use"}
-_SIZES: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _APPLY_THREADS: Final = 8
 """Partitions that are worked on at a time; they mostly wait for syncs, so that is no matter of processors."""
 
@@ -75,9 +75,9 @@ class Order(NamedTuple):
 def add_tails(parser: argparse.ArgumentParser) -> None:
     """Add the copies of what a broker may truncate when it starts."""
     parser.add_argument(
-        "--keep-tail", metavar="SIZE", help="copy log ends that a broker may truncate, up to SIZE in all: 512M, 4G"
+        "--keep-tail", metavar="SIZE", help="copy log ends that a broker may truncate, up to SIZE in all: 512MiB, 4GiB"
     )
-    parser.add_argument("--keep-days", type=int, default=7, metavar="N", help="let go of such copies after N days (7)")
+    parser.add_argument("--keep-days", type=int, default=7, metavar="N", help="delete such copies after N days (7)")
 
 
 def tail_bytes(arguments: argparse.Namespace) -> int:
@@ -85,10 +85,10 @@ def tail_bytes(arguments: argparse.Namespace) -> int:
     text = arguments.keep_tail
     if text is None:
         return 0
-    number, unit = (text[:-1], text[-1:]) if text[-1:].isalpha() else (text, "")
-    if unit not in _SIZES or not (number.isascii() and number.isdecimal() and len(number) < 13):
-        raise ConfigInvalid(f"--keep-tail {printable(text)}: a size is needed, as 512M or 4G")
-    return int(number) << _SIZES[unit]
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise ConfigInvalid(f"--keep-tail {printable(text)}: not {error}") from None
 
 
 def add_hand_over(parser: argparse.ArgumentParser) -> None:
@@ -168,7 +168,7 @@ def _touches_logs(outcome: Outcome) -> bool:
 
 
 def supervisor() -> Show | None:
-    """Return what tells systemd how far we are, and that there is something to wait for; None if it did not ask."""
+    """Return what reports progress to systemd and extends its time-out; None if systemd did not ask."""
     if not os.environ.get("NOTIFY_SOCKET"):
         return None
     systemd = Systemd.of(os.environ)

@@ -97,7 +97,7 @@ def _healing(planned: Sequence[Outcome]) -> object:
 
 
 def write_plan(out: str, planned: Sequence[Outcome]) -> None:
-    """Write the plan to a new file; an old one may be what somebody is about to apply."""
+    """Write the plan to a new file; an operator may be about to apply an old one."""
     text = json.dumps(_document(planned), indent=1) + "\n"
     try:
         with Path(out).open("x", encoding="ascii") as file:

@@ -1,6 +1,6 @@
 """Reads a plan file strictly. Nothing in it is ever carried out: it says what to plan again, and what must come out.
 
-The file may have been damaged, edited or made by somebody who means harm. Whatever is not exactly what `plan` writes is
+The file may have been damaged, edited or forged. Whatever is not exactly what `plan` writes is
 refused before any effect.
 """
 
@@ -163,7 +163,7 @@ def ensure_same(wanted: Wanted, plan: LogDirPlan) -> None:
     """Raise `PlanStale`, naming the first file or partition that differs, unless the new plan is the old one."""
     if plan.plan_id == wanted.plan_id:
         return
-    # A plan that somebody has edited may hold anything where lists and names belong; then it is another one as well.
+    # An edited plan may hold anything where lists and names belong; then it is another one as well.
     with contextlib.suppress(AttributeError, KeyError, TypeError):
         _name_difference(wanted.content, to_plain(plan))
     raise PlanStale(plan.log_dir, "what would be done for it has changed")

@@ -173,7 +173,7 @@ def mark_duplicates(planned: Sequence[Planned]) -> None:
 
 
 def is_in_use(log_dir: PurePath) -> bool:
-    """Tell whether somebody holds the lock; where that cannot be asked, it is not known, and not said."""
+    """Tell whether another process holds the lock; False also where the system cannot tell."""
     try:
         return lock_state(log_dir) is not None
     except EnvironmentFault:

@@ -159,7 +159,7 @@ def _manager_options(read: Read, flags: Mapping[str, Any], environment: Mapping[
 
 @contextlib.contextmanager
 def _signals(service: Service) -> Iterator[None]:
-    """Let SIGTERM and SIGINT end the service in good order, a second one at once, and SIGHUP read the file again."""
+    """SIGTERM and SIGINT end the service cleanly, a second one at once; SIGHUP reads the file again."""
     asked: list[int] = []
 
     def stop(number: int, _frame: object) -> None:

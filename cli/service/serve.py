@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from cli.console import Console
 from cli.engine.engine import allow_many_files, ensure_ours, now_ms
@@ -31,6 +31,7 @@ from engine.settings.options import ManagerOptions
 from recovery.report.documents import document
 from recovery.report.outcome import worst
 from storage.base.errors import ConfigInvalid, ExitStatus, printable
+from storage.base.quantities import Address, parse_address
 from storage.disk.fs import OsFs
 
 if TYPE_CHECKING:
@@ -65,28 +66,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
-class Address(NamedTuple):
-    """A host and a port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: str, flag: str, *, least: int) -> Address:
-    """Return host and port of `host:port` or `[address]:port`; raises `ConfigInvalid`."""
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdecimal() or not least <= int(port) <= 65535:
-        raise ConfigInvalid(f"{flag} {printable(text)}: neither HOST:PORT nor [ADDRESS]:PORT")
-    return Address(host, int(port))
+def address_of(text: str, flag: str, *, least: int) -> Address:
+    """Return the address that a flag gives, with a port of at least `least`; raises `ConfigInvalid`."""
+    with contextlib.suppress(ValueError):
+        if (address := parse_address(text)).port >= least:
+            return address
+    raise ConfigInvalid(f"{flag} {printable(text)}: neither HOST:PORT nor [ADDRESS]:PORT")
 
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Serve until told to stop; return the worst status of the log directories."""
-    listening = parse_address(arguments.listen, "--listen", least=0)
+    listening = address_of(arguments.listen, "--listen", least=0)
     ensure_safe(arguments, listening)
     if arguments.read_only and arguments.flush:
         raise ConfigInvalid("--flush: with --read-only there is nothing to flush")
@@ -155,7 +145,7 @@ def _listener_options(
 
     advertised = None
     if arguments.advertise is not None:
-        advertised = parse_address(arguments.advertise, "--advertise", least=1)
+        advertised = address_of(arguments.advertise, "--advertise", least=1)
     options = ServerOptions(listening.host, listening.port, advertised)
     if arguments.tls_cert is not None:
         options = replace(options, tls=server_context(arguments.tls_cert, arguments.tls_key))
@@ -187,7 +177,7 @@ def read_secret(path: str) -> str:
 
 @contextlib.contextmanager
 def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first signal end the service in good order, and a second one at once."""
+    """The first signal ends the service cleanly, a second one at once."""
     asked: list[int] = []
 
     def ask(number: int, _frame: object) -> None:
@@ -211,7 +201,7 @@ def _serve(
     events: EventLog,
     tell: Callable[[], None],
 ) -> ExitStatus:
-    """Own the directories: recover, open, serve, run the schedules, and close in good order."""
+    """Own the directories: recover, open, serve, run the schedules, and close cleanly."""
     for path in paths:
         ensure_ours(OsFs(), path)
     stop = threading.Event()

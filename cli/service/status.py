@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
-    """Show the state once, or for as long as somebody looks."""
+    """Show the state once, or with --watch until interrupted."""
     place, kept = find_service(arguments, environment)
     most = 1 << 30 if arguments.all else MOST_FINDINGS
     if not arguments.watch:

@@ -95,7 +95,7 @@ def add_marker(parser: argparse.ArgumentParser) -> None:
 
 
 def wants_marker(arguments: argparse.Namespace) -> bool:
-    """Tell whether a marker was asked for; `ConfigInvalid` for a broker with which nobody has tried it."""
+    """Tell whether a marker was asked for; `ConfigInvalid` for a broker version that is untested."""
     version_named = arguments.clean_marker
     if version_named is None:
         return False

@@ -77,7 +77,7 @@ def _dirs(guarded: Sequence[str], owned: Sequence[str]) -> tuple[DirConfig, ...]
 def state_dir_of(config: ServiceConfig, flag: str | None, environment: Mapping[str, str]) -> PurePath:
     """Return the state directory: flag, environment, file, what systemd made, else one of the user's.
 
-    Raises `ConfigInvalid` where none can be told.
+    Raises `ConfigInvalid` where none is known.
     """
     named = flag or environment.get(PREFIX + "STATE_DIR") or config.state_dir
     named = named or environment.get("STATE_DIRECTORY", "").split(":")[0]
@@ -100,7 +100,7 @@ def run_dir_of(state_dir: PurePath, environment: Mapping[str, str]) -> PurePath:
 
 
 def socket_of(state_dir: PurePath) -> PurePath | None:
-    """Return the socket of the service with this state directory, as somebody else finds it; None if there is none."""
+    """Return the socket of the service with this state directory, for other processes; None if there is none."""
     places = [state_dir / SOCKET]
     if state_dir == SYSTEM_STATE:
         places.insert(0, SYSTEM_RUN / SOCKET)

@@ -1,6 +1,6 @@
 """What the command works on and how, each value with where it came from.
 
-A value is looked for in this order: flag, environment (`LOGMEND_...`), logmend's own TOML file, the broker's
+The first place that has a value wins: flag, environment (`LOGMEND_...`), logmend's own TOML file, the broker's
 `server.properties`, default. `log_dirs` given as arguments replace those of every file; the files then give the rest.
 What may lose data (`--accept-loss`, `--discard`) is a flag and nothing else, so that no forgotten file decides it.
 """

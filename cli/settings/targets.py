@@ -49,7 +49,7 @@ def absolute(name: str) -> PurePath:
 
 
 def find_target(fs: ReadFs, name: str) -> Target:
-    """Return what `name` stands for; `ReadFault` if it cannot be looked at.
+    """Return what `name` stands for; `ReadFault` if it cannot be read.
 
     A directory is told by what lies in it: the volumes of a broker in a container may be called `data-0`, which would
     do as the name of a partition as well.

@@ -17,6 +17,7 @@ from pathlib import PurePath
 from typing import Final
 
 from storage.base.errors import ConfigInvalid, ExitStatus, LogmendError, printable
+from storage.base.quantities import Address, parse_address
 
 _LONGEST_PATH: Final = 107
 """Bytes of a Unix socket's path that the kernel accepts."""
@@ -47,7 +48,7 @@ class Listen:
     def __str__(self) -> str:
         if self.path is not None:
             return f"unix:{self.path}"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return str(Address(self.host, self.port))
 
 
 def parse_listen(text: str, *, allow_remote: bool = False) -> Listen:
@@ -62,15 +63,17 @@ def parse_listen(text: str, *, allow_remote: bool = False) -> Listen:
         if len(os.fsencode(path)) > _LONGEST_PATH:
             raise ConfigInvalid(f"listen = {printable(text)}: longer than {_LONGEST_PATH} bytes, the system's limit")
         return Listen(path=PurePath(path))
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ConfigInvalid(f"listen = {printable(text)}: neither unix:/path, nor host:port, nor [address]:port")
+    try:
+        host, port = parse_address(text)
+    except ValueError:
+        raise ConfigInvalid(
+            f"listen = {printable(text)}: neither unix:/path, nor host:port, nor [address]:port"
+        ) from None
     if not allow_remote and not is_loopback(host):
         raise ConfigInvalid(
             f"listen = {printable(text)}: other machines can reach this host; set allow_remote to allow that"
         )
-    return Listen(host=host, port=int(port))
+    return Listen(host=host, port=port)
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,6 @@ from daemon.http.sockets import is_loopback, parse_listen
 from daemon.service.config_values import (
     Reader,
     address,
-    address_parts,
     choice,
     command,
     directory,
@@ -35,6 +34,7 @@ from daemon.status.model import Mode
 from daemon.verify.options import GuardOptions, ScrubOptions
 from recovery.plan.findings import Severity
 from storage.base.errors import ConfigInvalid, printable
+from storage.base.quantities import parse_address
 
 UNIX: Final = "unix"
 """The socket at its usual place."""
@@ -282,9 +282,9 @@ def _ensure_listener(found: ServiceConfig, where: str) -> None:
         return
     if listener.tls_key and not listener.tls_certificate:
         raise ConfigInvalid(f"{where}: listener.tls_key: it needs a tls_certificate")
-    if listener.advertise and address_parts(listener.advertise)[1] == 0:
+    if listener.advertise and parse_address(listener.advertise).port == 0:
         raise ConfigInvalid(f"{where}: listener.advertise: clients cannot connect to port 0")
-    host, _ = address_parts(listener.listen)
+    host = parse_address(listener.listen).host
     if host in _EVERYWHERE and not listener.advertise:
         raise ConfigInvalid(f"{where}: listener.advertise: is missing; clients cannot connect to {host}")
     is_safe = bool(listener.tls_certificate and listener.users)

@@ -5,53 +5,38 @@ Each reader takes what stood in the file and returns what it means; `ValueError`
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from storage.base.quantities import ADDRESSES, SIZES, SPANS, parse_address, parse_size, parse_span
+
 Reader = Callable[[object], Any]
 
-_SPAN: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(ms|s|min|h|d)")
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE: Final = re.compile(r"([0-9]{1,15}) ?(B|KiB|MiB|GiB|TiB)")
-_BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _HOURS: Final = re.compile(r"([0-9]{1,2})-([0-9]{1,2})")
 
 
 def span(low: str, high: str) -> Reader:
     """Return the reader of a span of time, in seconds."""
-    least, most = _span(low), _span(high)
-
-    def read(raw: object) -> float:
-        found = _span(raw) if isinstance(raw, str) else None
-        if found is None or least is None or most is None or not least <= found <= most:
-            raise ValueError(f'a span such as "90s", "15min", "36h" or "14d", from {low} to {high}')
-        return found
-
-    return read
-
-
-def _span(text: str) -> float | None:
-    match = _SPAN.fullmatch(text)
-    return None if match is None else float(match[1]) * _SECONDS[match[2]]
+    return _within(parse_span, low, high, SPANS)
 
 
 def size(low: str, high: str) -> Reader:
     """Return the reader of a number of bytes."""
-    least, most = _size(low), _size(high)
+    return _within(parse_size, low, high, SIZES)
 
-    def read(raw: object) -> int:
-        found = _size(raw) if isinstance(raw, str) else None
-        if found is None or least is None or most is None or not least <= found <= most:
-            raise ValueError(f'a size such as "512KiB", "50MiB" or "2GiB", from {low} to {high}')
-        return found
+
+def _within(parse: Callable[[str], float], low: str, high: str, wanted: str) -> Reader:
+    least, most = parse(low), parse(high)
+
+    def read(raw: object) -> float:
+        with contextlib.suppress(ValueError):
+            if isinstance(raw, str) and least <= (quantity := parse(raw)) <= most:
+                return quantity
+        raise ValueError(f"{wanted}, from {low} to {high}")
 
     return read
-
-
-def _size(text: str) -> int | None:
-    match = _SIZE.fullmatch(text)
-    return None if match is None else int(match[1]) * _BYTES[match[2]]
 
 
 def whole(low: int, high: int) -> Reader:
@@ -145,22 +130,9 @@ def file(raw: object) -> str:
 
 def address(raw: object) -> str:
     """Return a host and a port, or nothing."""
-    if raw == "":
-        return ""
-    host, port = address_parts(raw) if isinstance(raw, str) else ("", -1)
-    if not host or port < 0:
-        raise ValueError('a host and a port, such as "127.0.0.1:9092", "[::1]:9092" or "kafka.example.org:9092"')
-    return str(raw)
-
-
-def address_parts(text: str) -> tuple[str, int]:
-    """Return host, without the brackets of a version 6 address, and port of what `address` takes; else no host."""
-    host, _, port = text.rpartition(":")
-    is_bracketed = host.startswith("[") and host.endswith("]")
-    host = host[1:-1] if is_bracketed else host
-    is_host = bool(host) and host.isprintable() and " " not in host and (is_bracketed or ":" not in host)
-    is_port = port.isascii() and port.isdigit() and int(port) <= 65535
-    return (host, int(port)) if is_host and is_port else ("", -1)
+    if not isinstance(raw, str):
+        raise ValueError(ADDRESSES)
+    return raw and str(parse_address(raw))
 
 
 def listen(raw: object) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def _command_rows(name: str, parser: argparse.ArgumentParser, meaning: str, leve
 
 def command_rows() -> Iterator[str]:
     """Yield a section for each command."""
-    commands = _steps(_parser(COMMANDS))
+    commands = _steps(_parser())
     assert commands is not None
     for name, parser in commands.choices.items():
         module, meaning = COMMANDS[name]

@@ -33,7 +33,7 @@ def test_without_java_it_says_how_to_install_one_and_ends_with_5(tmp_path: Path)
         (["--out", "o", "--log-dir", "/a"], "BROKER=PATH is wanted"),
         (["--out", "o", "--log-dir", "1=/a", "--manifest", "m.csv"], "not both"),
         (["--out", "o", "--log-dir", "1=/a", "--audit-id", "../x"], "audit id"),
-        (["--out", "o", "--log-dir", "1=/a", "--task-bytes", "many"], "a size is wanted"),
+        (["--out", "o", "--log-dir", "1=/a", "--task-bytes", "many"], "not a size such as"),
         (["--out", "o", "--log-dir", "1=/a", "--cycle", "0"], "--cycle: 1 or more"),
         (["plan-heal", "nowhere"], "no audit"),
     ],

@@ -134,4 +134,4 @@ def test_what_the_service_saw_a_broker_cut_is_a_loss_too(brokers: list[Path], tm
 def test_a_size_that_is_none_is_wrong_usage(brokers: list[Path], size: str) -> None:
     done = logmend("recover", f"--keep-tail={size}", brokers[1])
     assert done.returncode == 2
-    assert "a size is needed" in done.stderr
+    assert "not a size such as" in done.stderr
