@@ -116,6 +116,7 @@ class _Cells:
         self._kept: dict[int, PartitionRow] = {}
         self._findings: tuple[OpenFinding, ...] = ()
         self._changed: set[int] = set()
+        self._generation: Generation | None = None
 
     @property
     def are_stale(self) -> bool:
@@ -128,6 +129,9 @@ class _Cells:
     def note(self, generation: Generation, findings: tuple[OpenFinding, ...]) -> None:
         """Note which partitions have changed since the last call."""
         census = generation.census
+        if generation is not self._generation:  # a ledger that starts over has other ids
+            self._generation = generation
+            self._changed |= self._by_id.keys()
         if findings != self._findings:
             names = {(f.topic, f.partition) for f in {*findings} ^ {*self._findings}}
             self._changed |= {row.id for row in census.partitions.values() if row.name in names}

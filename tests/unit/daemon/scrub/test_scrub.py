@@ -368,6 +368,15 @@ def test_what_was_asked_for_is_read_although_the_ledger_begins_anew_meanwhile(gu
     assert set(verified(guarded)) == {0, 100, 200, 400}
 
 
+def test_a_partition_is_shown_once_after_its_ledger_was_replaced(guarded: Guarded) -> None:
+    error = sqlite3.DatabaseError("database disk image is malformed")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    guarded.ledger._fell(error)
+    guarded.run(60)
+    assert guarded.told.named("ledger_rebuilt")
+    assert [(cell.topic, cell.partition) for cell in guarded.status.partitions] == [("orders", 0)]
+
+
 def test_outside_its_hours_it_reads_nothing(place: Place, tmp_path: Path) -> None:
     clock = FakeClock()
     hour = datetime.fromtimestamp(clock.now_ms() / 1000, UTC).astimezone().hour
