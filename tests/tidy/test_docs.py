@@ -7,8 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 from tidy.links import CODE_LINK, LINK, linked, missing_names, names_in, pages
-from tidy.tree import ROOT, tracked
+from tidy.tree import CODE, ROOT, tracked
 
+NAMED = re.compile(rf"`((?:{'|'.join((*CODE, 'tests', 'docs', 'bench', 'scripts', 'deploy'))})/[\w./-]+\.[a-z]+)`")
 MAKE = re.compile(r"(?:`|^    )make ([a-z-]+)", re.MULTILINE)
 INDEX = ROOT / "docs" / "README.md"
 INDEXES = (INDEX, ROOT / "docs" / "decisions" / "README.md")
@@ -36,6 +37,12 @@ def test_every_function_that_a_page_links_to_stands_in_its_file() -> None:
 
 def test_the_walks_link_their_steps() -> None:
     assert len(CODE_LINK.findall(OVERVIEW.read_text())) > 40
+
+
+def test_every_file_of_the_project_that_a_page_names_exists() -> None:
+    named = {(page, name) for page in pages() for name in NAMED.findall(page.read_text())}
+    assert len(named) > 30
+    assert sorted(f"{page.relative_to(ROOT)}: {name}" for page, name in named if not (ROOT / name).exists()) == []
 
 
 def test_every_make_target_that_a_page_names_exists() -> None:
