@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH
 
 DIR ?=
-T ?= tests/unit tests/crash
+T ?= $(addprefix tests/unit/,storage checkpoint recovery engine daemon server wire) tests/crash
 CODE := storage checkpoint recovery wire engine daemon server audit cli
 BUILT_FROM := pyproject.toml $(wildcard storage/*/*.c storage/*/*.h)
 PYTEST := python -m pytest -n 2 --dist worksteal --timeout 300
@@ -53,7 +53,7 @@ test: tools ## run the tests that find most: ten minutes on two cores
 test-all: tools ## run the tests that `make test` leaves out: long sweeps, clusters, power cuts, machines that boot
 	$(PYTEST) --ignore tests/tidy -m deep
 
-test-quick: .venv/installed-tools ## run unit and crash tests without the slow ones, in a minute; T=PATHS: those of others
+test-quick: .venv/installed-tools ## run the unit and crash tests of what most changes touch, without the slow ones; T=PATHS: those of others
 	$(PYTEST) -m "not deep and not slow" $(T)
 
 check: .venv/installed-tools ## format, lint, types, layers, tidiness

@@ -185,7 +185,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", action="append", choices=sorted(KINDS))
     arguments = parser.parse_args()
-    if os.geteuid() == 0 and shutil.which("unshare") and OWN not in os.environ:
+    if os.geteuid() != 0:
+        sys.exit("only root may mount")
+    if shutil.which("unshare") and OWN not in os.environ:
         # Mounts of our own: whoever copies all mounts meanwhile, as a container does, would keep a dead one alive.
         os.environ[OWN] = "1"
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])

@@ -36,6 +36,8 @@ from storage.base.errors import ExitStatus
 from storage.base.units import TopicPartition
 from storage.disk.fs import lock_log_dir
 
+pytestmark = pytest.mark.slow
+
 STEP = float(os.environ.get("LOGMEND_WEEK_STEP", "300"))
 STEP_TAKES = 0.01
 """Seconds that a step takes which is followed by another one at once."""

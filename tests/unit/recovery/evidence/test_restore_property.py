@@ -19,6 +19,8 @@ from recovery.logdir.survey import plan_log_dir
 from recovery.plan.plan import LogDirPlan
 from storage.disk.fs import OsFs
 
+pytestmark = pytest.mark.slow
+
 COUNT, FROM = int(os.environ.get("LOGMEND_RESTORES", "40")), int(os.environ.get("LOGMEND_RESTORES_FROM", "0"))
 
 

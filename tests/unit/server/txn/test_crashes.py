@@ -11,6 +11,8 @@ from support.managers import NOW
 from support.memory_fs import Crashed, MemoryFs
 from support.txn_sim import Ledger, Machine, SimTimers, Txn, client, live, rest_and_check
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(int(os.environ.get("LOGMEND_TXN_SEEDS", "6")))
 
 

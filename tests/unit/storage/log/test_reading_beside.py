@@ -31,6 +31,8 @@ from storage.producers.producers import Origin
 from storage.segment.segment import LogSegment
 from storage.segment.segment_types import SegmentLimits
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 
 APPENDS = 600
