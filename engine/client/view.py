@@ -1,7 +1,7 @@
 """Reads the log of a partition that another process owns: nothing is locked, and nothing is changed.
 
 Each `refresh` finds the log end again, from the files as they are. A log that is being written to may end in half a
-batch, which is not seen until it is whole; a file that is removed meanwhile is looked for again.
+batch, which is not seen until it is whole; a file that is removed meanwhile is searched again.
 """
 
 from __future__ import annotations
