@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 
 from recovery.plan.plan import RecoveryPlan, ReplaceFile
 from storage.disk.fs import FileKind, Fs, ReadFs, Volume
-from storage.disk.group_sync import GroupedFs, GroupSync
 from storage.disk.pool import run_all
+from storage.disk.syncing import GroupedFs, GroupSync
 
 R = TypeVar("R")
 Work = Callable[[Fs, RecoveryPlan], R]

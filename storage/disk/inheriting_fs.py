@@ -11,26 +11,22 @@ from typing import Final
 
 from storage.base.errors import FileVanished
 from storage.disk.fs import FileKind, FileStat, Fs, WriteFile
+from storage.disk.wrapped_fs import WrappedFs
 
 _TEMPORARY: Final = ".tmp"
 _FILE_MODE: Final = 0o666
 
 
-class InheritingFs:
-    """`inner`, but what is made below one of `tops` gets owner, group and mode of the directory above, where we may.
+class InheritingFs(WrappedFs):
+    """`inner`, but new files and directories below one of `tops` get owner, group and mode of the directory above.
 
-    Files get no right to be run. A `.tmp` takes after the file whose place it is to take, if there is one. A directory
-    that is reached by a symbolic link alone has nothing to inherit. Who says `like` gets that.
+    They get what the process may give. Files get no right to be executed. A `.tmp` takes after the file that it is to
+    replace, if there is one. A directory that is reached by a symbolic link has nothing to inherit. `like` wins.
     """
 
     def __init__(self, inner: Fs, tops: Iterable[PurePath]) -> None:
-        self._inner, self._tops = inner, frozenset(tops)
-        self.entries, self.stat = inner.entries, inner.stat
-        self.open_read, self.free_bytes = inner.open_read, inner.free_bytes
-        self.open_append, self.truncate = inner.open_append, inner.truncate
-        self.rename, self.link, self.remove = inner.rename, inner.link, inner.remove
-        self.remove_dir, self.set_mtime = inner.remove_dir, inner.set_mtime
-        self.sync_file, self.sync_dir, self.volume = inner.sync_file, inner.sync_dir, inner.volume
+        super().__init__(inner)
+        self._tops = frozenset(tops)
 
     def create(self, path: PurePath, like: FileStat | None = None) -> WriteFile:
         return self._inner.create(path, like or self._model_of_file(path))

@@ -23,7 +23,7 @@ from recovery.apply import hand_over as handing
 from recovery.apply import together
 from recovery.apply.execute import execute
 from storage.disk.fs import Fs
-from storage.disk.group_sync import GroupedFs, GroupSync
+from storage.disk.syncing import GroupedFs, GroupSync
 
 Patch = pytest.MonkeyPatch
 FEW_KINDS = ["damage_with_later_segments", "flushed_index_wrong", "swap_half_renamed", "torn_tail"]

@@ -11,7 +11,7 @@ from support.memory_fs import MemoryFs, TracingFs
 
 from storage.base.errors import FileVanished, WriteFault
 from storage.disk.fs import Fs
-from storage.disk.group_sync import GroupedFs, GroupSync
+from storage.disk.syncing import GroupedFs, GroupSync
 
 HOME = PurePath("/data")
 

@@ -1,0 +1,65 @@
+"""A file system around another one: every call goes to the inner one, unless a subclass overrides it."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from storage.disk.fs import FileStat, Fs, ReadFile, Volume, WriteFile
+
+
+class WrappedFs:
+    """An `Fs` that passes every call on to `inner`.
+
+    It does not offer the kernel of the real disk, which would go around the methods that a subclass overrides.
+    """
+
+    def __init__(self, inner: Fs) -> None:
+        self._inner = inner
+
+    def entries(self, directory: PurePath) -> dict[str, FileStat]:
+        return self._inner.entries(directory)
+
+    def stat(self, path: PurePath) -> FileStat:
+        return self._inner.stat(path)
+
+    def open_read(self, path: PurePath) -> ReadFile:
+        return self._inner.open_read(path)
+
+    def free_bytes(self, directory: PurePath) -> int:
+        return self._inner.free_bytes(directory)
+
+    def create(self, path: PurePath, like: FileStat | None = None) -> WriteFile:
+        return self._inner.create(path, like)
+
+    def open_append(self, path: PurePath) -> WriteFile:
+        return self._inner.open_append(path)
+
+    def truncate(self, path: PurePath, size: int) -> None:
+        self._inner.truncate(path, size)
+
+    def rename(self, source: PurePath, target: PurePath) -> None:
+        self._inner.rename(source, target)
+
+    def link(self, source: PurePath, target: PurePath) -> None:
+        self._inner.link(source, target)
+
+    def remove(self, path: PurePath) -> None:
+        self._inner.remove(path)
+
+    def make_dir(self, directory: PurePath, like: FileStat | None = None) -> None:
+        self._inner.make_dir(directory, like)
+
+    def remove_dir(self, directory: PurePath) -> None:
+        self._inner.remove_dir(directory)
+
+    def set_mtime(self, path: PurePath, mtime_ns: int) -> None:
+        self._inner.set_mtime(path, mtime_ns)
+
+    def sync_file(self, path: PurePath) -> None:
+        self._inner.sync_file(path)
+
+    def sync_dir(self, directory: PurePath) -> None:
+        self._inner.sync_dir(directory)
+
+    def volume(self, directory: PurePath) -> Volume | None:
+        return self._inner.volume(directory)
