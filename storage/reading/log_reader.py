@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 from storage.base.errors import FileVanished
 from storage.batch.batch import BatchHeader, parse_header
 from storage.disk.buffers import PAGE_BYTES, page_aligned
-from storage.disk.fs import ReadFile
+from storage.disk.fs import OsReadFile, ReadFile
 from storage.kernel.fold import SegmentFold
 from storage.kernel.rows import COLUMNS, CONTROL_NONE, BatchRows, Folded, Scanned, Stop
 from storage.kernel.scan import crc32c, find_batch, scan_batches, walk_headers
@@ -100,8 +100,7 @@ class LogReader:
         """
         step = _FoldStep(self._rows, fold, on_folded)
         walk = _Walk(self._buffer, step, file, path, size)
-        descriptor: Callable[[], int] = getattr(file, "descriptor", lambda: -1)
-        number = descriptor() if size >= _WORTH_MAPPING else -1
+        number = file.descriptor() if isinstance(file, OsReadFile) and size >= _WORTH_MAPPING else -1
         position, next_offset = walk.mapped(step, number, next_offset) if number >= 0 else (0, next_offset)
         return walk.run(position, next_offset)
 
@@ -336,10 +335,10 @@ def find_sound_batch(file: ReadFile, size: int, start: int, next_offset: int) ->
 def is_zero(file: ReadFile, start: int, size: int, *, skip_holes: bool = False) -> bool:
     """Tell whether every byte from `start` to `size` is zero, reading no further than the first that is not.
 
-    With `skip_holes` what the file system says it has not stored is not read. That is for files that can be made anew:
-    there have been file systems that took for a hole what somebody had just written.
+    With `skip_holes` the holes of the file are not read. That is for files that can be rebuilt: there have been file
+    systems that took bytes for a hole that had just been written.
     """
-    stored_from = getattr(file, "stored_from", None) if skip_holes else None
+    stored_from = file.stored_from if skip_holes and isinstance(file, OsReadFile) else None
     found, position, end = bytearray(), start, size
     while position < size:
         if stored_from is not None:
