@@ -20,14 +20,14 @@ import struct
 import threading
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any, Final, Protocol, Self, cast
+from typing import Final, Protocol, Self, cast, runtime_checkable
 
 from storage.base.errors import FileVanished, LogDirInUse, ReadFault, printable
 from storage.disk.file_stat import ALL_KINDS, FileKind, FileStat, stat_of
 from storage.disk.os_files import SCANDIR, Fault, OsReadFile, OsWriteFile, kernel, read_fault, refusal, write_fault
 from storage.disk.volume import open_volume
 
-__all__ = ["FileKind", "FileStat", "OsWriteFile", "read_fault", "write_fault"]  # exported from here as well
+__all__ = ["FileKind", "FileStat", "OsReadFile", "OsWriteFile", "read_fault", "write_fault"]  # exported
 _disk, _LOCK_NAME = kernel, ".lock"
 # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes. It means nothing for a plain file.
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -122,9 +122,24 @@ class Fs(ReadFs, Protocol):
         """Open the file system of `directory`, to sync all of it at once; None where each file has to be synced."""
 
 
-def kernel_of(fs: ReadFs) -> Any:
-    """Return what looks at many files of this disk in one call; None where it was not built, or cannot."""
-    return getattr(fs, "kernel", lambda: None)()
+class DiskKernel(Protocol):
+    """Reads many files of the real disk in one call; `storage/disk/_disk.c`."""
+
+    def parts(self, directory: PurePath, wanted: tuple[tuple[str, int, int], ...], /) -> list[bytes | int]:
+        """Return a part of each file (name, position, size), or the number of the error that came up."""
+
+
+@runtime_checkable
+class KernelFs(Protocol):
+    """A file system that may have a kernel."""
+
+    def kernel(self) -> DiskKernel | None:
+        """Return the kernel; None where it was not built, or another disk than the real one is shown."""
+
+
+def kernel_of(fs: ReadFs) -> DiskKernel | None:
+    """Return the kernel that reads many files of this file system in one call, None if it has none."""
+    return fs.kernel() if isinstance(fs, KernelFs) else None
 
 
 def read_all(fs: ReadFs, path: PurePath, limit: int) -> bytes:
@@ -243,8 +258,7 @@ class OsFs:
                         found[entry.name] = stat_of(entry.stat(follow_symlinks=False))
         return dict(sorted(found.items()))
 
-    def kernel(self) -> Any:
-        """Return what looks at many files in one call; None where it was not built, or another disk is shown."""
+    def kernel(self) -> DiskKernel | None:
         return _disk if type(self) is OsFs and _has_kernel() else None
 
     def stat(self, path: PurePath) -> FileStat:
@@ -322,7 +336,10 @@ class ReadOnlyFs:
     def __init__(self, inner: ReadFs) -> None:
         self.entries, self.stat = inner.entries, inner.stat
         self.open_read, self.free_bytes = inner.open_read, inner.free_bytes
-        self.kernel = getattr(inner, "kernel", lambda: None)
+        self._inner = inner
+
+    def kernel(self) -> DiskKernel | None:
+        return kernel_of(self._inner)
 
 
 # Closing any descriptor of a file drops every POSIX lock that the process has on it. A thread that opens a `.lock`

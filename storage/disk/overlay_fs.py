@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from storage.base.errors import EnvironmentFault
 from storage.disk.file_stat import FileKind, FileStat
-from storage.disk.fs import ReadFile, ReadFs, WriteFile, read_fault, write_fault
+from storage.disk.fs import OsReadFile, ReadFile, ReadFs, WriteFile, read_fault, write_fault
 
 _LOCK_NAME: Final = ".lock"
 _KEPT: Final = ".logmend"
@@ -337,10 +337,9 @@ class _Reading(_Open):
     def duplicate(self) -> int:
         """Return another descriptor of the file below, for ranges that lie in what is kept of it."""
         self._ensure_open()
-        duplicate = getattr(self._base, "duplicate", None)
-        if duplicate is None:
+        if not isinstance(self._base, OsReadFile):
             raise _refusal(errno.ESTALE)
-        return int(duplicate())
+        return self._base.duplicate()
 
     def close(self) -> None:
         super().close()
