@@ -214,7 +214,7 @@ class Pair:
             "log_end": log.log_end,
             "high_watermark": log.high_watermark,
             "last_stable": self._batch_of(log.last_stable_offset),
-            "segments": [(s.base_offset, s.size, s.max_timestamp) for s in log.segments],
+            "segments": [(s.base_offset, s.size, s.largest().timestamp) for s in log.segments],
             "epochs": [list(entry) for entry in self.epochs.entries],
             "producers": self._producers(),
         }
