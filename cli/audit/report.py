@@ -1,4 +1,7 @@
-"""`logmend audit report DIR`: one HTML page from the tables of audits. Needs pyarrow, and neither Spark nor Java."""
+"""`logmend audit report DIR`: one HTML page from the tables of audits.
+
+Needs pyarrow and jinja2, and neither Spark nor Java.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:  # noqa: ARG001
     """Write the page and say in a sentence what is on it; 0 if it was written, whatever it says."""
     tables, audit_id = found(arguments.tables, arguments.audit)
-    from audit.report.report import report  # noqa: PLC0415 (pyarrow takes a third of a second)
+    try:
+        from audit.report.report import report  # noqa: PLC0415 (pyarrow takes a third of a second)
+    except ModuleNotFoundError as missing:
+        raise ConfigInvalid(f"{missing.name} is missing: pip install 'logmend[audit]'") from None
 
     page, sentence = report(tables, audit_id)
     if arguments.page == "-":

@@ -16,7 +16,7 @@ from support.recovering import tree
 
 TORN = sound_log() + batch_v2(6, 2)[:50]
 FOREIGN = (
-    "aiohttp", "kio", "pandas", "pyarrow", "pyspark", "scramp", "sqlite3", "structlog", "watchdog", "server",
+    "aiohttp", "jinja2", "kio", "pandas", "pyarrow", "pyspark", "scramp", "sqlite3", "structlog", "watchdog", "server",
     "daemon.ledger",
 )  # fmt: skip
 """What only other commands need: it is heavy, or an extra that may be missing."""

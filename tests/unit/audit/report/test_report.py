@@ -21,9 +21,9 @@ from support.audit_tables import (
 )
 
 from audit.report import report as pages
-from audit.report.charts import Part, fleet_map, round_ticks, share_bar
+from audit.report.charts import Part, round_ticks, squares
 from audit.report.facts import QUICK_AGE, gather
-from audit.report.html import escaped, joined, tag
+from audit.report.html import ENVIRONMENT
 from audit.report.report import report
 
 
@@ -63,6 +63,10 @@ def read(page: str) -> Reader:
     reader.feed(page)
     assert reader.open == []
     return reader
+
+
+def shown(template: str, **values: object) -> str:
+    return ENVIRONMENT.from_string(f'{{% import "charts.html" as charts %}}{template}').render(values)
 
 
 def one_audit(verdicts: list[dict[str, Any]], **more: Any) -> MemoryTables:
@@ -177,9 +181,14 @@ def test_the_page_allows_itself_nothing_but_its_own_style_and_script() -> None:
 
 
 def test_long_texts_are_cut() -> None:
-    assert len(escaped("x" * 100_000)) < 500
-    assert escaped("a<b") == "a&lt;b"
-    assert joined(["<b>", tag("i", "<")]) == "&lt;b&gt;<i>&lt;</i>"
+    assert len(shown("{{ text }}", text="x" * 100_000)) < 500
+    assert shown("{{ text }}", text="a<b") == "a&lt;b"
+    assert shown("{{ text }}<i>{{ more }}</i>", text="<b>", more="<") == "&lt;b&gt;<i>&lt;</i>"
+
+
+def test_no_template_takes_a_text_for_markup() -> None:
+    for template in (Path(pages.__file__).parent / "templates").iterdir():
+        assert not re.search(r"\bsafe\b|autoescape", template.read_text())
 
 
 def test_lists_end_where_there_is_no_room_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,14 +221,16 @@ def test_a_fleet_of_100000_partitions_fits_a_page() -> None:
 def test_a_square_of_the_map_has_the_worst_of_what_it_stands_for() -> None:
     verdicts = [0] * 20_000
     verdicts[12_345] = 3
-    drawn, per_square = fleet_map(verdicts, {12_345: "west: orders-9"})
-    assert per_square == 3
+    fleet = squares(verdicts, {12_345: "west: orders-9"})
+    drawn = shown("{{ charts.fleet_map(fleet) }}", fleet=fleet)
+    assert fleet.per_square == 3
     assert "west: orders-9: one good copy" in drawn
     assert drawn.count("<rect") == 1
 
 
 def test_a_share_that_is_not_nothing_can_be_seen() -> None:
-    drawn = share_bar([Part(10**9, "healthy", "many"), Part(1, "divergent", "one"), Part(0, "unreadable", "none")])
+    parts = [Part(10**9, "healthy", "many"), Part(1, "divergent", "one"), Part(0, "unreadable", "none")]
+    drawn = shown("{{ charts.share_bar(parts) }}", parts=parts)
     widths = [float(width) for width in re.findall(r'width="([\d.]+)" height', drawn)]
     assert widths == [996.0, 4.0]
 
@@ -231,6 +242,7 @@ def test_axes_have_round_numbers(top: float, ticks: list[float]) -> None:
     assert round_ticks(top) == pytest.approx(ticks)
 
 
-def test_style_and_script_are_part_of_the_package() -> None:
-    folder = Path(pages.__file__).parent / "assets"
-    assert {file.name for file in folder.iterdir()} == {"report.css", "report.js"}
+def test_style_script_and_templates_are_part_of_the_package() -> None:
+    folder = Path(pages.__file__).parent
+    assert {file.name for file in (folder / "assets").iterdir()} == {"report.css", "report.js"}
+    assert {file.name for file in (folder / "templates").iterdir()} == {"charts.html", "report.html", "tables.html"}

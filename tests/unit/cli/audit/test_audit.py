@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.audit_tables import healthy_fleet, write_tables
 from support.command import environment, logmend
 from support.fleets import copy_fleet, plant_rot
 
@@ -60,3 +61,12 @@ def test_a_scan_of_a_host_writes_its_report_and_needs_no_java(tmp_path: Path) ->
     told = json.loads(done.stdout)
     assert (told["document"], told["findings"]) == ("audit_scan", 1)
     assert report.stat().st_size > 1000
+
+
+def test_without_templates_a_report_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['jinja2'] = None\n")
+    env = environment()
+    tables = write_tables(healthy_fleet(), tmp_path / "out")
+    done = logmend("audit", "report", tables, env={**env, "PYTHONPATH": f"{tmp_path}:{env['PYTHONPATH']}"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "jinja2 is missing: pip install 'logmend[audit]'" in done.stderr
