@@ -81,17 +81,19 @@ def wait_for_replicas(cluster: Cluster) -> None:
 
 
 def wait_for_checkpoints(cluster: Cluster, known: dict[tuple[int, int], bytes]) -> None:
-    """Wait until every broker has written that all records are below its watermarks and recovery points."""
-    ends = {
-        f"{TOPIC}-{number}": max(at for partition, at in known if partition == number) + 1
-        for number in range(PARTITIONS)
-    }
-    places = [broker.log_dirs[0] / name for broker in cluster.brokers for name in (WATERMARKS, RECOVERY_POINTS)]
+    """Wait until every broker's checkpoints name all partitions, with watermarks at the end of what was produced."""
+    ends = {f"{TOPIC}-{number}": max(at for partition, at in known if partition == number) + 1
+            for number in range(PARTITIONS)}  # fmt: skip
+    homes = [broker.log_dirs[0] for broker in cluster.brokers]
 
     def written() -> bool:
-        return all(ends.items() <= checkpoint(place).items() for place in places)
+        return all(
+            ends.items() <= checkpoint(home / WATERMARKS).items()
+            and ends.keys() <= checkpoint(home / RECOVERY_POINTS).keys()
+            for home in homes
+        )
 
-    until(written, 120, say=lambda: [checkpoint(place) for place in places])
+    until(written, 120, say=lambda: [checkpoint(home / WATERMARKS) for home in homes])
 
 
 def read(cluster: Cluster, wanted: int) -> dict[tuple[int, int], bytes]:

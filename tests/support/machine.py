@@ -99,7 +99,7 @@ class Machine:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(f"/etc/systemd/system/{unit}")
 
-    def boot(self, seconds: float = 60, *, settled: bool = True) -> None:
+    def boot(self, seconds: float = 180, *, settled: bool = True) -> None:
         """Boot, and wait until the manager answers; `settled`: until it has done all that the boot asks for."""
         # The files come as an archive that is unpacked before anything else: a bind mount would need one for each.
         subprocess.run(["tar", "-C", self.files, "-cf", self.directory / "files.tar", "."], check=True)
