@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,7 +80,6 @@ def _noticed(arguments: argparse.Namespace, places: list[PurePath], environment:
 
 
 def _row(loss: Loss) -> tuple[str, ...]:
-    when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(loss.when_ms / 1000))
     offsets = "offsets unknown" if loss.first_offset is None else f"offsets {loss.first_offset} to "
     offsets += "" if loss.first_offset is None else "?" if loss.last_offset is None else str(loss.last_offset)
     told = [count(loss.records, "record"), full_size(loss.size)] if loss.size else ["how many records is not known"]
@@ -91,7 +91,15 @@ def _row(loss: Loss) -> tuple[str, ...]:
     if loss.held_by:
         told.append(f"still held by {', '.join(map(printable, loss.held_by))}")
     cut = f"cut by {loss.by}" if loss.by == "logmend" else f"truncated by a {loss.by}"
-    return loss.plan_id, when, printable(loss.partition), offsets, f"{cut}: {printable(loss.reason)}; {', '.join(told)}"
+    what = f"{cut}: {printable(loss.reason)}; {', '.join(told)}"
+    return loss.plan_id, moment(loss.when_ms), printable(loss.partition), offsets, what
+
+
+def moment(milliseconds: int) -> str:
+    """Return a time in UTC; the number itself where it lies beyond what a calendar knows."""
+    with contextlib.suppress(ValueError, OverflowError, OSError):
+        return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(milliseconds / 1000))
+    return str(milliseconds)
 
 
 # ---- quarantine export

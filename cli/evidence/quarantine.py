@@ -107,12 +107,6 @@ def _ensure_named(fs: ReadFs, kept: Sequence[Kept], places: Sequence[PurePath]) 
             )
 
 
-def _when(milliseconds: int) -> str:
-    with contextlib.suppress(ValueError, OverflowError, OSError):
-        return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(milliseconds / 1000))
-    return str(milliseconds)
-
-
 def _plain(one: Kept) -> dict[str, Any]:
     return {"place": str(one.place), "directory": str(one.directory), "manifest": to_plain(one.manifest)}
 
@@ -125,7 +119,7 @@ def _list(found: Found, arguments: argparse.Namespace, console: Console) -> Exit
     for one in found.kept:
         items = one.manifest.items
         size = full_size(one.manifest.kept_bytes)
-        rows.append((one.manifest.plan_id, _when(one.manifest.created_ms), printable(one.directory.name), size,
+        rows.append((one.manifest.plan_id, losses.moment(one.manifest.created_ms), printable(one.directory.name), size,
                      count(len(items), "item")))  # fmt: skip
     for line in rows_text(rows):
         console.say(line)
@@ -139,7 +133,7 @@ def _show(found: Found, arguments: argparse.Namespace, console: Console) -> Exit
         return _list(found, arguments, console)
     for one in found.kept:
         manifest = one.manifest
-        console.say(f"plan {manifest.plan_id} in {printable(one.directory)}, {_when(manifest.created_ms)}")
+        console.say(f"plan {manifest.plan_id} in {printable(one.directory)}, {losses.moment(manifest.created_ms)}")
         for line in rows_text([_item_row(item) for item in manifest.items]):
             console.say(line)
     return ExitStatus.CLEAN

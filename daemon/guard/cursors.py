@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePath
 
 from daemon.ledger.page import Cursor, Page, PartitionRow
 from daemon.verify.context import ScrubContext
@@ -74,7 +73,7 @@ class Cursors:
         if cursor.base is None:
             return 0
         try:
-            return max(self._context.disk.stat(self.log_of(row, cursor.base)).size - cursor.position, 0)
+            return max(self._context.disk.stat(self._context.log_of(row, cursor.base)).size - cursor.position, 0)
         except ReadFault:
             return 0
 
@@ -83,7 +82,7 @@ class Cursors:
         directory, disk = self._context.log_dir / row.directory, self._context.disk
         if cursor.base is not None and cursor.inode:
             try:
-                stat = disk.stat(self.log_of(row, cursor.base))
+                stat = disk.stat(self._context.log_of(row, cursor.base))
                 if stat.inode == cursor.inode and stat.size >= cursor.position:
                     return cursor
             except FileVanished:
@@ -95,9 +94,5 @@ class Cursors:
         offset = max(cursor.offset, base)
         index = directory / segment_file_name(Offset(base), FileRole.INDEX)
         position = 0 if offset == base else disk.floor_position(index, offset - base)
-        inode = disk.stat(self.log_of(row, base)).inode if offset == base else 0
+        inode = disk.stat(self._context.log_of(row, base)).inode if offset == base else 0
         return Cursor(offset, base, position, inode)
-
-    def log_of(self, row: PartitionRow, base: int) -> PurePath:
-        """Return the path of the log of a segment."""
-        return self._context.log_dir / row.directory / segment_file_name(Offset(base), FileRole.LOG)

@@ -113,7 +113,7 @@ class FlushedRanges:
             self._done(row, _moved(cursor, max(cursor.offset, pending.point)))
             return
         self._cursors.keep(row, cursor)
-        path = self._cursors.log_of(row, cursor.base)
+        path = self._context.log_of(row, cursor.base)
         stat = self._context.disk.stat(path)
         # An index entry says only where to begin; offsets are checked from the segment's own base on.
         start = Seen(cursor.position, cursor.offset if cursor.inode == stat.inode else cursor.base)
@@ -171,7 +171,7 @@ class FlushedRanges:
                     self._done(row, Cursor(pending.point))
                 return
             self._cursors.put(row, cursor)
-            if self._context.disk.stat(self._cursors.log_of(row, cursor.base)).size == size:
+            if self._context.disk.stat(self._context.log_of(row, cursor.base)).size == size:
                 self._short(row, pending, cursor)
         except ReadFault:
             self._lost(row, pending)
@@ -184,7 +184,7 @@ class FlushedRanges:
             return
         assert cursor.base is not None
         evidence = f"the recovery point says {pending.point}, the log ends with {cursor.offset - 1}"
-        path = self._cursors.log_of(row, cursor.base)
+        path = self._context.log_of(row, cursor.base)
         finding = Finding(
             Damage.CHECKPOINT_BEYOND_END, path, evidence, cursor.position, None, cursor.offset, pending.point - 1
         )
@@ -237,7 +237,7 @@ class FlushedRanges:
             return
         pending.suspicion = None
         self.generation.follow_up.judge(row, suspicion.base, seen, suspicion.seen.position, suspicion.error)
-        inode = self._context.disk.stat(self._cursors.log_of(row, suspicion.base)).inode
+        inode = self._context.disk.stat(self._context.log_of(row, suspicion.base)).inode
         if not seen.findings:
             self._cursors.put(row, Cursor(begin.next_offset, suspicion.base, begin.position, inode))
             return

@@ -19,14 +19,13 @@ from daemon.service.config_values import (
     choice,
     command,
     directory,
-    file,
     hours,
     listen,
     names,
+    path_or_nothing,
     percent,
     size,
     span,
-    state_directory,
     whole,
     yes_or_no,
 )
@@ -206,9 +205,11 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
             FIXED,
         ),
         Setting("dirty_limit", "dirty_bytes", size("4KiB", "1TiB"), "unflushed bytes at which appends wait", FIXED),
-        Setting("tls_certificate", "tls_certificate", file, "the chain of certificates, in PEM", FIXED),
-        Setting("tls_key", "tls_key", file, "its private key, in PEM; left out: it is in the same file", FIXED),
-        Setting("users", "users", file, "who may connect, with their passwords", FIXED),
+        Setting("tls_certificate", "tls_certificate", path_or_nothing, "the chain of certificates, in PEM", FIXED),
+        Setting(
+            "tls_key", "tls_key", path_or_nothing, "its private key, in PEM; left out: it is in the same file", FIXED
+        ),
+        Setting("users", "users", path_or_nothing, "who may connect, with their passwords", FIXED),
         Setting("insecure", "insecure", yes_or_no, "whether others may connect without TLS and users", FIXED),
         Setting("max_connections", "connections", whole(1, 1_000_000), "connections at a time", FIXED),
         Setting("max_request", "request_bytes", size("1KiB", "1GiB"), "bytes of the largest request", FIXED),
@@ -240,7 +241,7 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
 """The tables that may appear once, each with its keys."""
 
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 (an address that clients cannot be told)
-TOP: Final = (Setting("state_dir", "state_dir", state_directory, "ledger, status.json and stored plans", FIXED),)
+TOP: Final = (Setting("state_dir", "state_dir", path_or_nothing, "ledger, status.json and stored plans", FIXED),)
 LOG_DIR: Final = (
     Setting("path", "path", directory, "the log directory", FIXED),
     Setting("mode", "mode", choice(*(each.value for each in Mode)), "whose it is", FIXED),

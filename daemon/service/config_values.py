@@ -68,19 +68,17 @@ def directory(raw: object) -> str:
     return raw
 
 
-def state_directory(raw: object) -> str:
+def path_or_nothing(raw: object) -> str:
     """Return an absolute path, or nothing for the default."""
     return "" if raw == "" else directory(raw)
 
 
 def command(raw: object) -> tuple[str, ...]:
     """Return a command as a list of words; the first is the absolute path of a program. An empty list is none."""
-    words = raw if isinstance(raw, list) else None
-    if words is None or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise ValueError('a list of words, such as ["/usr/local/bin/page-me", "--kafka"]')
+    words = _texts(raw, 'a list of words, such as ["/usr/local/bin/page-me", "--kafka"]', lambda word: "\0" not in word)
     if words and not words[0].startswith("/"):
         raise ValueError("a list whose first word is the absolute path of a program")
-    return tuple(words)
+    return words
 
 
 def yes_or_no(raw: object) -> bool:
@@ -92,8 +90,13 @@ def yes_or_no(raw: object) -> bool:
 
 def names(raw: object) -> tuple[str, ...]:
     """Return a list of names."""
-    if not isinstance(raw, list) or not all(isinstance(each, str) and each.isprintable() and each for each in raw):
-        raise ValueError("a list of names")
+    return _texts(raw, "a list of names", lambda name: name != "" and name.isprintable())
+
+
+def _texts(raw: object, wanted: str, is_fine: Callable[[str], bool] = lambda _: True) -> tuple[str, ...]:
+    """Return a list of strings, each of them fine; `wanted` says what would be allowed."""
+    if not isinstance(raw, list) or not all(isinstance(text, str) and is_fine(text) for text in raw):
+        raise ValueError(wanted)
     return tuple(raw)
 
 
@@ -106,26 +109,20 @@ def percent(raw: object) -> float:
 
 def hours(raw: object) -> frozenset[int] | None:
     """Return the hours of the day, 0 to 23, in which something is allowed; None: always."""
-    parts = raw if isinstance(raw, list) else None
-    found = None if parts is None else [_hours(part) for part in parts]
-    if found is None or None in found:
-        raise ValueError('a list of parts of the day in whole hours, such as ["22-6"] or ["0-7", "20-24"]')
-    return frozenset[int]().union(*(part for part in found if part is not None)) or None
+    wanted = 'a list of parts of the day in whole hours, such as ["22-6"] or ["0-7", "20-24"]'
+    parts = [_hours(part) for part in _texts(raw, wanted)]
+    if not all(parts):
+        raise ValueError(wanted)
+    return frozenset[int]().union(*parts) or None
 
 
-def _hours(part: object) -> frozenset[int] | None:
-    match = _HOURS.fullmatch(part) if isinstance(part, str) else None
-    if match is None:
-        return None
-    begin, end = int(match[1]), int(match[2])
+def _hours(part: str) -> frozenset[int]:
+    """Return the hours of one part of the day; none if it is not written as one."""
+    match = _HOURS.fullmatch(part)
+    begin, end = (int(match[1]), int(match[2])) if match is not None else (0, 0)
     if begin > 23 or end > 24 or begin == end:
-        return None
+        return frozenset()
     return frozenset(range(begin, end)) if begin < end else frozenset((*range(begin, 24), *range(end)))
-
-
-def file(raw: object) -> str:
-    """Return an absolute path of a file, or nothing."""
-    return "" if raw == "" else directory(raw)
 
 
 def address(raw: object) -> str:
@@ -137,7 +134,4 @@ def address(raw: object) -> str:
 
 def listen(raw: object) -> tuple[str, ...]:
     """Return where to listen: `unix` for the socket in the run-time directory, or what `daemon.http.sockets` takes."""
-    places = raw if isinstance(raw, list) else None
-    if places is None or not all(isinstance(place, str) for place in places):
-        raise ValueError('a list of "unix", "unix:/absolute/path", "127.0.0.1:9645" or "[::1]:9645"')
-    return tuple(places)
+    return _texts(raw, 'a list of "unix", "unix:/absolute/path", "127.0.0.1:9645" or "[::1]:9645"')

@@ -12,8 +12,6 @@ from daemon.verify.stored_plans import StoredPlans
 from recovery.plan.findings import Damage, Finding, Severity
 from recovery.plan.plan import PlanOptions
 from storage.base.errors import ReadFault
-from storage.base.names import FileRole, segment_file_name
-from storage.base.units import Offset
 
 
 class FollowUp:
@@ -30,7 +28,7 @@ class FollowUp:
 
         The first look was bad at `position`, or failed with `error`.
         """
-        path = self._log_of(row, base)
+        path = self._context.log_of(row, base)
         if error is not None:
             self.count_error(path)
         if seen.certainty == TRANSIENT:
@@ -58,7 +56,7 @@ class FollowUp:
 
     def changed_in_place(self, row: PartitionRow, base: int, size: int, evidence: str, certainty: str) -> None:
         """Report that a sealed segment is sound but holds other batches than before."""
-        path = self._log_of(row, base)
+        path = self._context.log_of(row, base)
         self._findings.put_changed(row.name, path, size, evidence, certainty)
         self._suspect_neighbours(row, base)
         self.count_error(path)
@@ -95,9 +93,6 @@ class FollowUp:
     def _suspect_neighbours(self, row: PartitionRow, base: int) -> None:
         """Read the neighbours next: what was written at the same time lies close by on the device."""
         self._page.set_suspect(row.id, self._page.neighbours(row.id, base))
-
-    def _log_of(self, row: PartitionRow, base: int) -> PurePath:
-        return self._context.log_dir / row.directory / segment_file_name(Offset(base), FileRole.LOG)
 
 
 def device_name(device: int) -> str:

@@ -205,8 +205,18 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
 """The first that fits counts: subclasses stand before their base."""
 
 
+class Refusal(LogmendError):
+    """A request, or a part of it, that is not carried out: the code of the answer, and why."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
 def code_of(error: Exception) -> ErrorCode:
     """Return the code of `error` for clients; NOT_LEADER_OR_FOLLOWER, to be tried again, for an unknown one."""
+    if isinstance(error, Refusal):
+        return error.code
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from server.api.errors import ErrorCode, code_of
+from server.api.errors import ErrorCode, Refusal, code_of
 from server.api.views import ReadStore, TopicView
-from storage.base.errors import ExitStatus, LogmendError, ReadFault
+from storage.base.errors import LogmendError, ReadFault
 from storage.base.units import TopicPartition
 from storage.log.log_types import ReadableLog
 
 ZERO_ID = bytes(16)
-
-
-class EpochRefused(LogmendError):
-    """A client knows an older leader epoch than ours, or a newer one."""
-
-    status = ExitStatus.USAGE
-
-    def __init__(self, code: ErrorCode) -> None:
-        super().__init__(code.name)
-        self.code = code
 
 
 class TopicIds:
@@ -43,19 +33,17 @@ class TopicIds:
 def log_for(store: ReadStore, name: TopicPartition, client_epoch: int) -> ReadableLog:
     """Return a log for a client that knows this leader epoch, -1 if it knows none.
 
-    Raises as `ReadStore.log` does, and `EpochRefused`.
+    Raises as `ReadStore.log` does, and `Refusal` for an older leader epoch than ours, or a newer one.
     """
     log = store.log(name)
     if client_epoch >= 0 and (epoch := store.leader_epoch(name)) != client_epoch:
-        is_old = client_epoch < epoch
-        raise EpochRefused(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
+        code = ErrorCode.FENCED_LEADER_EPOCH if client_epoch < epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+        raise Refusal(code, code.name)
     return log
 
 
 def code_for(store: ReadStore, name: TopicPartition, error: LogmendError) -> ErrorCode:
     """Return the error code for what a read of a log raised; a fault of the disk is reported to the store, too."""
-    if isinstance(error, EpochRefused):
-        return error.code
     if isinstance(error, ReadFault):
         store.report(name, error)
     return code_of(error)

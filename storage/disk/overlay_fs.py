@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
@@ -18,6 +17,7 @@ from typing import Final, Self
 from storage.base.errors import EnvironmentFault
 from storage.disk.file_stat import FileKind, FileStat
 from storage.disk.fs import OsReadFile, ReadFile, ReadFs, WriteFile, read_fault, write_fault
+from storage.disk.os_files import refusal
 
 _LOCK_NAME: Final = ".lock"
 _KEPT: Final = ".logmend"
@@ -25,10 +25,6 @@ _FIRST_INODE: Final = 1 << 62
 _NO_ROOM_LIMIT: Final = 1 << 50
 _FILE_MODE: Final = 0o644
 _DIRECTORY_MODE: Final = 0o755
-
-
-def _refusal(number: int) -> OSError:
-    return OSError(number, os.strerror(number))
 
 
 class _Node:
@@ -136,7 +132,7 @@ class OverlayFs:
         with self._doing(write_fault, f"truncating to {size}", path):
             file = self._own_plain(path)
             if not 0 <= size <= file.size:
-                raise _refusal(errno.EINVAL)
+                raise refusal(errno.EINVAL)
             file.cut(size)
             self._touch(file)
 
@@ -158,7 +154,7 @@ class OverlayFs:
         with self._doing(write_fault, f"linking as {target}", source):
             node = self._find(source)
             if isinstance(node, _Directory):
-                raise _refusal(errno.EPERM)
+                raise refusal(errno.EPERM)
             self._place_for(target)[target.name] = node
             node.links += 1
 
@@ -166,7 +162,7 @@ class OverlayFs:
         with self._doing(write_fault, "removing", path):
             node = self._find(path)
             if isinstance(node, _Directory):
-                raise _refusal(errno.EISDIR)
+                raise refusal(errno.EISDIR)
             node.links -= 1
             del self._directory(path.parent).names(self.inner)[path.name]
 
@@ -179,7 +175,7 @@ class OverlayFs:
     def remove_dir(self, directory: PurePath) -> None:
         with self._doing(write_fault, "removing the directory", directory):
             if self._directory(directory).names(self.inner):
-                raise _refusal(errno.ENOTEMPTY)
+                raise refusal(errno.ENOTEMPTY)
             del self._directory(directory.parent).names(self.inner)[directory.name]
 
     def set_mtime(self, path: PurePath, mtime_ns: int) -> None:
@@ -242,12 +238,12 @@ class OverlayFs:
     def _as_directory(self, node: _Node) -> _Directory:
         if isinstance(node, _Directory):
             return node
-        raise _refusal(errno.ENOTDIR)
+        raise refusal(errno.ENOTDIR)
 
     def _find(self, path: PurePath) -> _Node:
         node = self._walk(path)
         if node is None:
-            raise _refusal(errno.ENOENT)
+            raise refusal(errno.ENOENT)
         return node
 
     def _directory(self, path: PurePath) -> _Directory:
@@ -255,36 +251,36 @@ class OverlayFs:
 
     def _place_for(self, path: PurePath) -> dict[str, _Node]:
         if path.name == _LOCK_NAME:
-            raise _refusal(errno.EBUSY)
+            raise refusal(errno.EBUSY)
         names = self._directory(path.parent).names(self.inner)
         if path.name in names:
-            raise _refusal(errno.EEXIST)
+            raise refusal(errno.EEXIST)
         return names
 
     def _plain(self, path: PurePath) -> _File:
         if path.name == _LOCK_NAME:
-            raise _refusal(errno.EBUSY)
+            raise refusal(errno.EBUSY)
         node = self._find(path)
         if isinstance(node, _Directory):
-            raise _refusal(errno.EISDIR)
+            raise refusal(errno.EISDIR)
         if not isinstance(node, _File):
-            raise _refusal(errno.ELOOP if node.known.kind is FileKind.SYMLINK else errno.EINVAL)
+            raise refusal(errno.ELOOP if node.known.kind is FileKind.SYMLINK else errno.EINVAL)
         return node
 
     def _own_plain(self, path: PurePath) -> _File:
         file = self._plain(path)
         if file.links > 1:
-            raise _refusal(errno.EMLINK)
+            raise refusal(errno.EMLINK)
         return file
 
     def _ensure_replaceable(self, moved: _Node, there: _Node) -> None:
         if isinstance(there, _Directory):
             if not isinstance(moved, _Directory):
-                raise _refusal(errno.EISDIR)
+                raise refusal(errno.EISDIR)
             if there.names(self.inner):
-                raise _refusal(errno.ENOTEMPTY)
+                raise refusal(errno.ENOTEMPTY)
         elif isinstance(moved, _Directory):
-            raise _refusal(errno.ENOTDIR)
+            raise refusal(errno.ENOTDIR)
 
 
 class _Open:
@@ -318,7 +314,7 @@ class _Reading(_Open):
     def read_into(self, position: int, target: memoryview) -> int:
         self._ensure_open()
         if position < 0:
-            raise read_fault(f"reading at {position}", self._path, _refusal(errno.EINVAL))
+            raise read_fault(f"reading at {position}", self._path, refusal(errno.EINVAL))
         target = target.cast("B")
         file, done = self._file, 0
         if position < file.kept and self._base is not None:
@@ -338,7 +334,7 @@ class _Reading(_Open):
         """Return another descriptor of the file below, for ranges that lie in what is kept of it."""
         self._ensure_open()
         if not isinstance(self._base, OsReadFile):
-            raise _refusal(errno.ESTALE)
+            raise refusal(errno.ESTALE)
         return self._base.duplicate()
 
     def close(self) -> None:

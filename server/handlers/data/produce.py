@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from server.api.dispatch import Answer, Call, Handler, Values
-from server.api.errors import CloseConnection, ErrorCode, code_of
+from server.api.errors import CloseConnection, ErrorCode, Refusal, code_of
 from server.api.versions import ApiKey
 from server.handlers.parts import Parts
 from server.store.jobs import Entry, Outcome
@@ -41,14 +41,6 @@ _TRANSACTIONAL: Final = 0x10
 _CODEC: Final = 0x07
 
 
-class _Refusal(LogmendError):
-    """A batch that does not get to the log."""
-
-    def __init__(self, code: ErrorCode, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-
-
 def handlers(parts: Parts) -> dict[int, Handler]:
     """Return the handler; the store is one that can be written to."""
     store: Store = parts.store
@@ -56,7 +48,7 @@ def handlers(parts: Parts) -> dict[int, Handler]:
     def produce(call: Call) -> Answer | Awaitable[Answer]:
         body: ProduceBody = call.body
         if body.acks not in (-1, 0, 1):
-            refusal = _Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {body.acks}")
+            refusal = Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {body.acks}")
             return _answer(store, body, [refusal] * sum(len(topic.partition_data) for topic in body.topic_data))
         verify: Verify | None = None if parts.transactions is None else parts.transactions.verify
         judged = [
@@ -74,7 +66,7 @@ def handlers(parts: Parts) -> dict[int, Handler]:
 
 
 async def _wait(
-    store: Store, body: ProduceBody, judged: list[Entry | _Refusal], done: asyncio.Future[list[Outcome]]
+    store: Store, body: ProduceBody, judged: list[Entry | Refusal], done: asyncio.Future[list[Outcome]]
 ) -> Answer:
     try:
         outcomes = await done
@@ -83,25 +75,25 @@ async def _wait(
     return _answer(store, body, _merge(judged, outcomes))
 
 
-def _merge(judged: list[Entry | _Refusal], outcomes: list[Outcome]) -> list[Outcome]:
+def _merge(judged: list[Entry | Refusal], outcomes: list[Outcome]) -> list[Outcome]:
     waiting = iter(outcomes)
     return [next(waiting) if isinstance(each, Entry) else each for each in judged]
 
 
-def _judge(call: Call, topic: str, partition: PartitionProduceData, verify: Verify | None) -> Entry | _Refusal:
+def _judge(call: Call, topic: str, partition: PartitionProduceData, verify: Verify | None) -> Entry | Refusal:
     """Return the batch to append, and the error that refuses it before the log is asked, if any."""
     name, records = TopicPartition(topic, partition.index), partition.records
     if topic in INTERNAL_TOPICS and call.client_id != _ADMIN_CLIENT:
-        return _Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic} is written by coordinators alone")
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic} is written by coordinators alone")
     if records is None or len(records) <= _MAGIC:
-        return _Refusal(ErrorCode.INVALID_RECORD, "one record batch is wanted, there is none")
+        return Refusal(ErrorCode.INVALID_RECORD, "one record batch is wanted, there is none")
     if records[_MAGIC] != 2:
-        return _Refusal(ErrorCode.INVALID_RECORD, f"record batches have magic 2, this one has {records[_MAGIC]}")
+        return Refusal(ErrorCode.INVALID_RECORD, f"record batches have magic 2, this one has {records[_MAGIC]}")
     if len(records) < _HEADER:
-        return _Refusal(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are no record batch")
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are no record batch")
     attributes = records[_ATTRIBUTES]
     if attributes & _CODEC == Codec.ZSTD and call.version < _KNOWS_ZSTD:
-        return _Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {_KNOWS_ZSTD} or later")
+        return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {_KNOWS_ZSTD} or later")
     if attributes & _TRANSACTIONAL:
         return _judge_transactional(call, name, records, verify)
     return Entry(name, records)
@@ -109,19 +101,19 @@ def _judge(call: Call, topic: str, partition: PartitionProduceData, verify: Veri
 
 def _judge_transactional(
     call: Call, name: TopicPartition, records: memoryview, verify: Verify | None
-) -> Entry | _Refusal:
+) -> Entry | Refusal:
     transactional_id = call.body.transactional_id
     if verify is None:
-        return _Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions here")
+        return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions here")
     if transactional_id is None:
-        return _Refusal(ErrorCode.INVALID_TXN_STATE, "a transactional batch without a transactional id")
+        return Refusal(ErrorCode.INVALID_TXN_STATE, "a transactional batch without a transactional id")
     producer_id = int.from_bytes(records[_PRODUCER], "big", signed=True)
     producer_epoch = int.from_bytes(records[_PRODUCER_EPOCH], "big", signed=True)
     code = verify(transactional_id, producer_id, producer_epoch, name)
     if code is ErrorCode.NONE:
         return Entry(name, records)
     code = produce_code(code, knows_abortable=call.version >= _KNOWS_ABORTABLE)
-    return _Refusal(code, f"partition {name} is not in the transaction")
+    return Refusal(code, f"partition {name} is not in the transaction")
 
 
 # ---- the answer
@@ -156,10 +148,9 @@ def _told(store: Store, name: TopicPartition, outcome: Outcome) -> Values:
             "log_append_time": outcome.append_time_ms,
             "log_start_offset": _log_start(store, name),
         }
-    code = outcome.code if isinstance(outcome, _Refusal) else code_of(outcome)
     return {
         "index": name.partition,
-        "error_code": code,
+        "error_code": code_of(outcome),
         "base_offset": -1,
         "log_append_time": -1,
         "log_start_offset": -1,
@@ -180,4 +171,4 @@ def _message(error: LogmendError) -> str | None:
         return "no space is left on the disk of this partition"
     if isinstance(error, EnvironmentFault):
         return "the disk of this partition fails"
-    return str(error) if isinstance(error, Refused | _Refusal) else None
+    return str(error) if isinstance(error, Refused | Refusal) else None

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from engine.manager.manager import LogManager
 from server.api.dispatch import Call, Handler, Values
-from server.api.errors import ErrorCode
+from server.api.errors import ErrorCode, Refusal
 from server.api.versions import ApiKey
 from server.api.views import TopicView
 from server.handlers.parts import Parts
-from server.handlers.topics.topics import Refused, refusal_of
+from server.handlers.topics.topics import refusal_of
 from server.store.store import Store
 from storage.base.errors import LogmendError
 
@@ -69,7 +69,7 @@ class _Altering:
             code, reason = ErrorCode.NONE, None
             try:
                 if counts[each.resource_type, each.resource_name] > 1:
-                    raise Refused(ErrorCode.INVALID_REQUEST, "the same resource twice")
+                    raise Refusal(ErrorCode.INVALID_REQUEST, "the same resource twice")
                 topic = self._find(each)
                 await self._alter(topic, wanted(topic, each.configs), only_judge=call.body.validate_only)
             except LogmendError as error:
@@ -83,12 +83,12 @@ class _Altering:
     def _find(self, resource: Any) -> TopicView:
         if resource.resource_type != TOPIC:
             what = _KINDS.get(resource.resource_type, f"resources of type {resource.resource_type}")
-            raise Refused(ErrorCode.INVALID_REQUEST, f"settings of {what} cannot be changed by a client")
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"settings of {what} cannot be changed by a client")
         topic = self._store.topics().get(resource.resource_name)
         if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.resource_name} does not exist")
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.resource_name} does not exist")
         if any(count > 1 for count in Counter(each.name for each in resource.configs).values()):
-            raise Refused(ErrorCode.INVALID_REQUEST, "the same setting twice")
+            raise Refusal(ErrorCode.INVALID_REQUEST, "the same setting twice")
         return topic
 
     async def _alter(self, topic: TopicView, settings: dict[str, str], *, only_judge: bool) -> None:
@@ -106,23 +106,23 @@ class _Altering:
 def _given(configs: Iterable[Any]) -> dict[str, str]:
     for each in configs:
         if each.value is None:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{each.name}: a value is wanted")
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"{each.name}: a value is wanted")
     return {each.name: each.value for each in configs}
 
 
 def _changed(topic: TopicView, configs: Iterable[Any]) -> dict[str, str]:
-    """Return all settings of a topic after the changes; raises `Refused`."""
+    """Return all settings of a topic after the changes; raises `Refusal`."""
     settings = dict(topic.settings)
     for each in configs:
         try:
             operation = Operation(each.config_operation)
         except ValueError:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{each.name}: operation {each.config_operation}") from None
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"{each.name}: operation {each.config_operation}") from None
         if operation is Operation.DELETE:
             settings.pop(each.name, None)
             continue
         if each.value is None:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{each.name}: a value is wanted")
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"{each.name}: a value is wanted")
         settings[each.name] = each.value
         if operation is not Operation.SET:
             settings[each.name] = _list_changed(topic, topic.settings, each, operation)
@@ -131,7 +131,7 @@ def _changed(topic: TopicView, configs: Iterable[Any]) -> dict[str, str]:
 
 def _list_changed(topic: TopicView, settings: Mapping[str, str], config: Any, operation: Operation) -> str:
     if config.name not in LISTS:
-        raise Refused(ErrorCode.INVALID_CONFIG, f"{config.name} is no list, to which something could be added")
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"{config.name} is no list, to which something could be added")
     in_force: tuple[str, ...] = getattr(topic.config, config.name.replace(".", "_"))
     now = _parts(settings[config.name]) if config.name in settings else list(in_force)
     named = _parts(config.value)

@@ -14,7 +14,7 @@ from engine.logdir.partitions import ensure_new_topic_name
 from engine.manager.manager import LogManager
 from engine.manager.topics import Topic
 from server.api.dispatch import Call, Handler, Values
-from server.api.errors import ErrorCode, code_of
+from server.api.errors import ErrorCode, Refusal, code_of
 from server.api.versions import ApiKey
 from server.api.views import TopicView
 from server.handlers.parts import Parts
@@ -28,14 +28,6 @@ MOST_AT_ONCE: Final = 10_000
 _DEFAULT: Final = -1
 _NO_ID: Final = bytes(16)
 _CONFIG_KEYS: Final = ("name", "value", "read_only", "config_source", "is_sensitive")
-
-
-class Refused(LogmendError):
-    """A change of topics that is not made: its code, and why."""
-
-    def __init__(self, code: ErrorCode, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +50,6 @@ def handlers(parts: Parts, changes: TopicChanges | None = None) -> dict[int, Han
 
 def refusal_of(error: LogmendError) -> tuple[ErrorCode, str]:
     """Return code and words for what speaks against a change of topics."""
-    if isinstance(error, Refused):
-        return error.code, str(error)
     code = code_of(error)
     return code, "the disk fails" if code is ErrorCode.KAFKA_STORAGE_ERROR else str(error)
 
@@ -81,11 +71,11 @@ class TopicChanges:
         for topic in body.topics:
             try:
                 if counts[topic.name] > 1:
-                    raise Refused(ErrorCode.INVALID_REQUEST, "the same topic twice")
+                    raise Refusal(ErrorCode.INVALID_REQUEST, "the same topic twice")
                 partitions = self._partitions_of(topic)
                 left -= partitions
                 if left < 0:
-                    raise Refused(ErrorCode.POLICY_VIOLATION, f"more than {MOST_AT_ONCE} partitions in one request")
+                    raise Refusal(ErrorCode.POLICY_VIOLATION, f"more than {MOST_AT_ONCE} partitions in one request")
                 outcome: TopicView | LogmendError = await self._create(topic, partitions, only_judge=body.validate_only)
             except LogmendError as error:
                 outcome = error
@@ -103,50 +93,50 @@ class TopicChanges:
         return self._store.topics()[name]
 
     async def auto_create(self, name: str) -> TopicView:
-        """Return a topic that a client asked about, made by the defaults. Raises `Refused` and as `Topics.create`."""
+        """Return a topic that a client asked about, made by the defaults. Raises `Refusal` and as `Topics.create`."""
         return await self._create(_Asked(name), self._options.partitions, only_judge=False)
 
     def _ensure_name(self, name: str) -> None:
         try:
             ensure_new_topic_name(name)
         except ConfigInvalid as error:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+            raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
         topics = self._store.topics()
         if name in topics:
-            raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+            raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
         plain = name.replace(".", "_")
         if plain == name and "_" not in name:
             return
         for other in topics:
             if other.replace(".", "_") == plain:
-                raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"metrics could not tell topic {name} from {other}")
+                raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"metrics could not tell topic {name} from {other}")
 
     def _partitions_of(self, wanted: Any) -> int:
-        """Return how many partitions a topic is to have; raises `Refused` for what one node cannot do."""
+        """Return how many partitions a topic is to have; raises `Refusal` for what one node cannot do."""
         if wanted.assignments:
             if wanted.replication_factor != _DEFAULT:
-                raise Refused(ErrorCode.INVALID_REQUEST, "replicas are assigned, so that no replication factor is due")
+                raise Refusal(ErrorCode.INVALID_REQUEST, "replicas are assigned, so that no replication factor is due")
             if wanted.num_partitions != _DEFAULT:
-                raise Refused(
+                raise Refusal(
                     ErrorCode.INVALID_REQUEST, "replicas are assigned, so that no number of partitions is due"
                 )
             numbers = sorted(each.partition_index for each in wanted.assignments)
             if numbers != list(range(len(numbers))):
-                raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered 0, 1, 2 and so on")
+                raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered 0, 1, 2 and so on")
             self._ensure_here(each.broker_ids for each in wanted.assignments)
             return len(numbers)
         factor, partitions = wanted.replication_factor, wanted.num_partitions
         if factor not in (_DEFAULT, 1):
-            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {factor}: there is one node")
+            raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {factor}: there is one node")
         if partitions != _DEFAULT and partitions < 1:
-            raise Refused(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions: one is the least")
+            raise Refusal(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions: one is the least")
         return self._options.partitions if partitions == _DEFAULT else int(partitions)
 
     def _ensure_here(self, assignments: Iterable[Sequence[int]]) -> None:
         for brokers in assignments:
             if list(brokers) != [self._node_id]:
                 reason = f"replicas {list(brokers)}: there is one node, {self._node_id}"
-                raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+                raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
     # ---- partitions
 
@@ -159,10 +149,10 @@ class TopicChanges:
             code, reason = ErrorCode.NONE, None
             try:
                 if counts[topic.name] > 1:
-                    raise Refused(ErrorCode.INVALID_REQUEST, "the same topic twice")
+                    raise Refusal(ErrorCode.INVALID_REQUEST, "the same topic twice")
                 left -= self._added(topic)
                 if left < 0:
-                    raise Refused(ErrorCode.POLICY_VIOLATION, f"more than {MOST_AT_ONCE} partitions in one request")
+                    raise Refusal(ErrorCode.POLICY_VIOLATION, f"more than {MOST_AT_ONCE} partitions in one request")
                 if not body.validate_only:
                     await self._add(topic)
             except LogmendError as error:
@@ -171,19 +161,19 @@ class TopicChanges:
         return {"results": list(results.values())}
 
     def _added(self, wanted: Any) -> int:
-        """Return how many partitions are to be added; raises `Refused`."""
+        """Return how many partitions are to be added; raises `Refusal`."""
         topic = self._store.topics().get(wanted.name)
         if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {wanted.name} does not exist")
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {wanted.name} does not exist")
         ensure_not_of_coordinators(wanted.name)
         added = int(wanted.count) - topic.partitions
         if added < 1:
             reason = f"topic {wanted.name} has {topic.partitions} partitions; their number can only grow"
-            raise Refused(ErrorCode.INVALID_PARTITIONS, reason)
+            raise Refusal(ErrorCode.INVALID_PARTITIONS, reason)
         if wanted.assignments is not None:
             if len(wanted.assignments) != added:
                 reason = f"{added} partitions to be added, {len(wanted.assignments)} assignments"
-                raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+                raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
             self._ensure_here(each.broker_ids for each in wanted.assignments)
         return added
 
@@ -203,14 +193,14 @@ class _Asked:
 def ensure_not_of_coordinators(name: str) -> None:
     """Refuse what coordinators could not live with."""
     if name in INTERNAL_TOPICS:
-        raise Refused(ErrorCode.POLICY_VIOLATION, f"topic {name} belongs to the coordinators")
+        raise Refusal(ErrorCode.POLICY_VIOLATION, f"topic {name} belongs to the coordinators")
 
 
 def _settings(configs: Iterable[Any]) -> dict[str, str]:
     settings: dict[str, str] = {}
     for each in configs:
         if each.value is None:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"{each.name}: a value is wanted")
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"{each.name}: a value is wanted")
         settings[each.name] = each.value
     return settings
 
@@ -247,7 +237,7 @@ class _Deleting:
             code, reason = ErrorCode.NONE, None
             try:
                 if counts[name, topic_id] > 1:
-                    raise Refused(ErrorCode.INVALID_REQUEST, "the same topic twice")
+                    raise Refusal(ErrorCode.INVALID_REQUEST, "the same topic twice")
                 name, topic_id = self._find(name, topic_id)  # noqa: PLW2901 (as the topic is named now)
                 await self._delete(name, call.now_ms)
                 if self._groups is not None:
@@ -258,20 +248,20 @@ class _Deleting:
         return {"responses": results}
 
     def _find(self, name: str | None, topic_id: bytes) -> tuple[str, bytes]:
-        """Return name and id of a topic that is given by one of them; raises `Refused`."""
+        """Return name and id of a topic that is given by one of them; raises `Refusal`."""
         topics: Mapping[str, TopicView] = self._store.topics()
         if name is not None and topic_id != _NO_ID:
-            raise Refused(ErrorCode.INVALID_REQUEST, "a topic is deleted by its name or by its id, not by both")
+            raise Refusal(ErrorCode.INVALID_REQUEST, "a topic is deleted by its name or by its id, not by both")
         if name is not None:
             if name not in topics:
-                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+                raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
             return name, topics[name].topic_id or _NO_ID
         if topic_id == _NO_ID:
-            raise Refused(ErrorCode.INVALID_REQUEST, "neither a name nor an id")
+            raise Refusal(ErrorCode.INVALID_REQUEST, "neither a name nor an id")
         for view in topics.values():
             if view.topic_id == topic_id:
                 return view.name, topic_id
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of that id")
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of that id")
 
     async def _delete(self, name: str, now_ms: int) -> None:
         ensure_not_of_coordinators(name)

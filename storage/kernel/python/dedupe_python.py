@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from storage.base.errors import BatchCorrupt
 from storage.base.units import INT64_MAX
 from storage.base.varint import encode_varint, read_varint, read_varlong
+from storage.kernel.python.records_python import java_sum
 
 SLOT_BYTES: Final = 24
 _DIGEST: Final = struct.Struct("=QQ")
@@ -160,16 +161,11 @@ def move_records(
     for field, stays in zip(fields_of(payload, count), flags, strict=False):
         if not stays:
             continue
-        its = time if is_fixed else _int64(old_base + field.timestamp_delta)
+        its = time if is_fixed else java_sum(old_base + field.timestamp_delta)
         if not has_base:
             base, has_base = its, True
         newest = max(newest, its)
-        delta = encode_varint(_int64(its - base))
+        delta = encode_varint(java_sum(its - base))
         rest = payload[field.rest : field.end]
         out += (encode_varint(1 + len(delta) + len(rest)), b"\0", delta, rest)
     return b"".join(out), base, newest
-
-
-def _int64(value: int) -> int:
-    """Return the sum as Java makes it, which only nonsense needs."""
-    return (value + INT64_MAX + 1) % (2 * INT64_MAX + 2) - INT64_MAX - 1

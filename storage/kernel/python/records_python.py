@@ -37,7 +37,7 @@ def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, bas
                 record = _record(view, place)
             except _Unreadable:
                 break
-            timestamp = _int64(base_timestamp + record.timestamp_delta)
+            timestamp = java_sum(base_timestamp + record.timestamp_delta)
             most = max(most, timestamp)
             least = least if timestamp == -1 else min(least, timestamp)
             is_dense = is_dense and record.offset_delta == first + done
@@ -56,15 +56,15 @@ def find_record(
             record = _record(payload, place)
         except _Unreadable:
             return None
-        found = _int64(base_timestamp + record.timestamp_delta)
+        found = java_sum(base_timestamp + record.timestamp_delta)
         if found >= timestamp and record.offset_delta >= offset_delta:
             return record.offset_delta, found
         place = record.end
     return None
 
 
-def _int64(value: int) -> int:
-    """Return the sum as Java makes it."""
+def java_sum(value: int) -> int:
+    """Return the sum as Java makes it, which only nonsense needs."""
     return (value + INT64_MAX + 1) % (2 * INT64_MAX + 2) - INT64_MAX - 1
 
 
