@@ -41,6 +41,25 @@ class Mode(Enum):
     NONE = "none"
 
 
+class TerminalLine:
+    """One line on a terminal, drawn over itself again and again."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._width = console, 0
+
+    def draw(self, line: str) -> None:
+        """Show a line in place of the one before, cut to the width of the terminal."""
+        line = line[: shutil.get_terminal_size().columns - 1]
+        self._console.show("\r" + line.ljust(self._width))
+        self._width = len(line)
+
+    def wipe(self) -> None:
+        """Take the line off the terminal."""
+        if self._width:
+            self._console.show("\r" + " " * self._width + "\r")
+            self._width = 0
+
+
 class ProgressReporter:
     """The `Reporter` of the command line. Its methods may be called from several threads."""
 
@@ -51,7 +70,7 @@ class ProgressReporter:
         # SIGUSR1 is handled in the main thread, perhaps while that holds the lock: it must not wait for itself.
         self._turn = threading.RLock()
         self._shown = 0.0
-        self._on_screen = 0
+        self._line = TerminalLine(console)
         self._is_stopped = False
         self._running: set[str] = set()
         self._ended = 0
@@ -114,7 +133,7 @@ class ProgressReporter:
                 return
             self._running.clear()
             self._ended = 0
-            self._wipe()
+            self._line.wipe()
             meter = self._meter
             seconds = self._clock() - meter.began
             if self._mode is Mode.PLAIN and seconds >= _LINE_SECONDS:
@@ -124,12 +143,12 @@ class ProgressReporter:
     def clear(self) -> None:
         """Take the line off the terminal."""
         with self._turn:
-            self._wipe()
+            self._line.wipe()
 
     def print_line(self) -> None:
         """Print the state now, whatever the mode."""
         with self._turn:
-            self._wipe()
+            self._line.wipe()
             self._console.complain(self._meter.line())
 
     def _tick(self) -> None:
@@ -142,22 +161,12 @@ class ProgressReporter:
             self._console.complain(self._meter.line())
         elif self._mode is Mode.TERMINAL and waited >= _REDRAW_SECONDS and now - self._meter.began >= _QUIET_SECONDS:
             self._shown = now
-            self._draw(self._meter.line())
+            self._line.draw(self._meter.line())
 
     def _tell_supervisor(self) -> None:
         self._told = self._clock()
         if self._show is not None:
             self._show(self._meter.line())
-
-    def _draw(self, line: str) -> None:
-        line = line[: shutil.get_terminal_size().columns - 1]
-        self._console.show("\r" + line.ljust(self._on_screen))
-        self._on_screen = len(line)
-
-    def _wipe(self) -> None:
-        if self._on_screen:
-            self._console.show("\r" + " " * self._on_screen + "\r")
-            self._on_screen = 0
 
     def _event(self, event: str, **fields: Any) -> None:
         if self._console.jsonl:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+_Handler = Callable[..., Any]
 
 
 class Terminated(BaseException):
@@ -32,7 +34,34 @@ def handled(*, stop: Callable[[], None], tell: Callable[[], None]) -> Iterator[N
         stop()
         raise Terminated
 
-    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate, signal.SIGUSR1: lambda *_: tell()}
+    with _installed({signal.SIGINT: interrupt, signal.SIGTERM: terminate, signal.SIGUSR1: lambda *_: tell()}):
+        yield
+
+
+@contextlib.contextmanager
+def stopping(stop: Callable[[str], None], reload: Callable[[], None] | None = None) -> Iterator[None]:
+    """End a service cleanly: call `stop` with the name of the first SIGINT or SIGTERM; a second one ends it at once.
+
+    `reload` is called on SIGHUP.
+    """
+    names: list[str] = []
+
+    def end(number: int, _frame: object) -> None:
+        if names:
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        names.append(signal.Signals(number).name)
+        stop(names[0])
+
+    handlers: dict[signal.Signals, _Handler] = {signal.SIGTERM: end, signal.SIGINT: end}
+    if reload is not None:
+        handlers[signal.SIGHUP] = lambda *_: reload()
+    with _installed(handlers):
+        yield
+
+
+@contextlib.contextmanager
+def _installed(handlers: Mapping[signal.Signals, _Handler]) -> Iterator[None]:
+    """Handle signals like this within the context."""
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

@@ -1,1 +1,1 @@
-"""The log engine as a service: log directories, topics, schedules; the place for clocks and threads."""
+"""The service: it guards the log directories of brokers, runs those that logmend owns, and reports what it finds."""

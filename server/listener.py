@@ -1,6 +1,6 @@
 """KafkaListener: all that serves clients on one address, put together over an engine.
 
-`start`, `status` and `stop` fulfil `daemon.own.owned.Listener`. Everything but these three runs in the loop's thread.
+`start`, `status` and `stop` fulfil `daemon.own.engine.Listener`. Everything but these three runs in the loop's thread.
 The coordinators begin to read their topics at once; until they are done they answer that they are loading.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Final, TypeAlias
 
-from daemon.own.owned import Engine
+from daemon.own.engine import Engine
 from daemon.status.model import GroupLag, ListenerStatus, RequestStatus
 from engine.manager.manager import LogManager
 from engine.settings.identity import FIRST_NODE, read_identity
@@ -97,7 +97,7 @@ class KafkaListener:
         self._latencies = Latencies()
         self._lags: tuple[GroupLag, ...] = ()
 
-    # ---- daemon.own.owned.Listener
+    # ---- daemon.own.engine.Listener
 
     def start(self, engine: Engine) -> None:
         """Listen and serve; raises `ListenFailed`, and what opening the store raises."""

@@ -1,4 +1,4 @@
-"""ServiceListener: the listener of a service, a `daemon.own.owned.Listener`.
+"""ServiceListener: the listener of a service, a `daemon.own.engine.Listener`.
 
 If the address is taken, it reports an event and tries again; the service goes on.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from daemon.own.owned import Engine
+from daemon.own.engine import Engine
 from daemon.service.config import ListenerConfig
 from daemon.status.model import Events, ListenerStatus
 from server.groups.settings import settings_of_broker

@@ -13,7 +13,6 @@ from audit.scan.metadata import AssignedRow
 from audit.tables.kinds import DISAGREEMENTS, AuditKind
 from audit.tables.options import Source
 from audit.tables.schema import FindingRow, Verdict, VerdictRow
-from recovery.plan.findings import Severity
 from storage.base.names import METADATA_TOPIC
 from storage.base.units import TopicPartition
 
@@ -265,8 +264,3 @@ def _still_differs(states: Mapping[int, BlockState], replicas: int) -> bool:
 
 def _listed(numbers: set[int]) -> str:
     return ", ".join(str(number) for number in sorted(numbers))
-
-
-def is_damage(finding: FindingRow) -> bool:
-    """Tell whether a finding of a scan says that a copy is bad, not only that something must be derived again."""
-    return finding.severity in (Severity.DAMAGE.value, Severity.BLOCKING.value)

@@ -72,7 +72,6 @@ _TIMES: Final = pa.array(["create", "log_append"])
 _MARKERS: Final = pa.array(["abort", "commit"])
 
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 class LogFile(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from audit.tables.schema import BlockRow, arrow_schema, columns, row_tuple, spark_ddl, tuple_batch
+from audit.tables.schema import BlockRow, arrow_schema, row_tuple, spark_ddl, tuple_batch
 
 ROWS: Final = 10_000
 """Rows of one Arrow batch, at most."""
@@ -134,9 +134,3 @@ def digest_of(packed: bytes) -> bytes:
     """Return the digest of all blocks together, 8 bytes, big-endian."""
     numbers = np.frombuffer(packed, dtype=np.uint64).reshape(-1, 7)
     return int(np.bitwise_xor.reduce(numbers[:, 1], initial=0)).to_bytes(8)
-
-
-def rows_of(table: pa.Table, name: str, kind: type[Any]) -> list[Any]:
-    """Return the rows of one kind of a stream as objects."""
-    wanted = [column for column, _, _ in columns(kind)]
-    return [kind(**{key: row[key] for key in wanted}) for row in table.column(name).to_pylist() if row is not None]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Callable
 from typing import Final, Self
 
 from cli.console import Console
-from cli.progress import Mode
+from cli.progress import Mode, TerminalLine
 from recovery.plan.words import count
 from recovery.report.meter import Meter
 
@@ -23,7 +22,7 @@ class TerminalProgress:
         self._console, self._mode, self._clock = console, mode, clock
         self._meter = Meter(clock)
         self._turn = threading.Lock()
-        self._on_screen = 0
+        self._line = TerminalLine(console)
         self._shown = -_LINE_SECONDS
 
     def __enter__(self) -> Self:
@@ -31,7 +30,7 @@ class TerminalProgress:
 
     def __exit__(self, *error: object) -> None:
         with self._turn:
-            self._wipe()
+            self._line.wipe()
 
     def phase(self, name: str) -> None:
         """Show what is done from now on."""
@@ -40,7 +39,7 @@ class TerminalProgress:
             if self._console.jsonl and name:
                 self._console.event({"event": "audit_phase", "phase": name})
             elif self._mode is Mode.TERMINAL:
-                self._draw(name)
+                self._line.draw(name)
             elif self._mode is Mode.PLAIN and name:
                 self._console.complain(name)
 
@@ -55,17 +54,7 @@ class TerminalProgress:
                 tasks = {"done_tasks": done_tasks, "total_tasks": total_tasks}
                 self._console.event({"event": "audit_progress", **told, **tasks})
             elif self._mode is Mode.TERMINAL:
-                self._draw(line)
+                self._line.draw(line)
             elif self._mode is Mode.PLAIN and self._clock() - self._shown >= _LINE_SECONDS:
                 self._shown = self._clock()
                 self._console.complain(line)
-
-    def _draw(self, line: str) -> None:
-        line = line[: shutil.get_terminal_size().columns - 1]
-        self._console.show("\r" + line.ljust(self._on_screen))
-        self._on_screen = len(line)
-
-    def _wipe(self) -> None:
-        if self._on_screen:
-            self._console.show("\r" + " " * self._on_screen + "\r")
-            self._on_screen = 0

@@ -6,13 +6,14 @@ import argparse
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, Final
 
 from cli.console import Console
 from cli.engine.record_text import Encoding, to_document
 from cli.heal.heal import add_sources, sources_of
 from cli.settings.arguments import add_files, add_output, places_of, settings_of
+from cli.settings.targets import write_new
 from cli.version import version
 from recovery.evidence.kept import Kept, find_kept
 from recovery.evidence.loss_account import Loss, account, batches_in, is_loss, place_of
@@ -20,7 +21,7 @@ from recovery.plan.plan import to_plain
 from recovery.plan.words import count, full_size
 from recovery.report.documents import document
 from recovery.report.rows import rows_text
-from storage.base.errors import BatchCorrupt, ConfigInvalid, ExitStatus, UnsupportedFormat, WriteFault, printable
+from storage.base.errors import BatchCorrupt, ConfigInvalid, ExitStatus, UnsupportedFormat, printable
 from storage.base.names import parse_directory_name
 from storage.batch.record import records_of
 from storage.disk.fs import OsFs, ReadFs, ReadOnlyFs
@@ -112,11 +113,11 @@ def export(kept: Sequence[Kept], arguments: argparse.Namespace, console: Console
     if arguments.format == "segment":
         if not arguments.out:
             raise ConfigInvalid("--format segment needs --out FILE")
-        _write(arguments.out, (bytes(batch) for _, batch in _batches(fs, kept)))
+        write_new(arguments.out, (bytes(batch) for _, batch in _batches(fs, kept)), "the records")
         return ExitStatus.CLEAN
     lines = _lines(fs, kept, Encoding(arguments.encoding), console)
     if arguments.out:
-        _write(arguments.out, (_encoded(line) for line in lines))
+        write_new(arguments.out, (_encoded(line) for line in lines), "the records")
         return ExitStatus.CLEAN
     for line in lines:
         console.line(line)
@@ -148,13 +149,3 @@ def _lines(fs: ReadFs, kept: Sequence[Kept], encoding: Encoding, console: Consol
                 yield to_document(name, record, encoding)
         except (BatchCorrupt, UnsupportedFormat) as error:
             console.complain(f"{printable(directory)}: a batch that was cut cannot be decoded: {error.reason}")
-
-
-def _write(name: str, parts: Iterator[bytes]) -> None:
-    try:
-        with Path(name).open("xb") as file:
-            file.writelines(parts)
-    except FileExistsError:
-        raise ConfigInvalid(f"--out {printable(name)}: exists already; name a new file") from None
-    except OSError as error:
-        raise WriteFault("writing the records", PurePath(name), error) from error

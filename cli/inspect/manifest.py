@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from cli.console import Console
 from cli.settings.arguments import add_files, add_output, require_paths, settings_of
-from cli.settings.targets import absolute
+from cli.settings.targets import absolute, write_new
 from cli.version import version
 from recovery.evidence.evidence import Difference, compare, decode_manifest, encode_manifest, take_evidence
 from recovery.plan.plan import to_plain
 from recovery.plan.words import count
 from recovery.report.documents import document
 from recovery.report.rows import rows_text
-from storage.base.errors import ConfigInvalid, CorruptData, ExitStatus, LogmendError, WriteFault, printable
+from storage.base.errors import ConfigInvalid, CorruptData, ExitStatus, LogmendError, printable
 from storage.disk.fs import OsFs, ReadOnlyFs
 from storage.reading.log_reader import LogReader
 
@@ -53,13 +53,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     for log_dir in log_dirs:
         if absolute(arguments.out).is_relative_to(log_dir):
             raise ConfigInvalid(f"--out {printable(arguments.out)} lies in the log directory {printable(log_dir)}")
-    try:
-        with Path(arguments.out).open("x", encoding="ascii") as file:
-            file.writelines(lines)
-    except FileExistsError:
-        raise ConfigInvalid(f"--out {printable(arguments.out)}: exists already; name a new file") from None
-    except OSError as error:
-        raise WriteFault("writing the manifest", PurePath(arguments.out), error) from error
+    write_new(arguments.out, (line.encode("ascii") for line in lines), "the manifest")
     if arguments.sign:
         _ssh_keygen("sign", "-f", arguments.sign, "-n", NAMESPACE, arguments.out)
     return ExitStatus.CLEAN

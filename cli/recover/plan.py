@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath
 
 from cli.console import Console
 from cli.heal.heal import add_sources, preview, sources_of
@@ -21,14 +20,14 @@ from cli.settings.arguments import (
     wants_marker,
 )
 from cli.settings.settings import Settings
-from cli.settings.targets import Target, TargetKind, absolute, with_metadata_dir
+from cli.settings.targets import Target, TargetKind, absolute, with_metadata_dir, write_new
 from cli.version import version
 from recovery.heal.replica import ReplicaSource
 from recovery.plan.plan import PlanOptions, to_plain
 from recovery.report.documents import plan_document
 from recovery.report.outcome import Outcome, command
 from recovery.report.text import plan_text
-from storage.base.errors import ConfigInvalid, ExitStatus, WriteFault, printable
+from storage.base.errors import ConfigInvalid, ExitStatus, printable
 from storage.disk.fs import OsFs, ReadOnlyFs
 
 
@@ -98,14 +97,7 @@ def _healing(planned: Sequence[Outcome]) -> object:
 
 def write_plan(out: str, planned: Sequence[Outcome]) -> None:
     """Write the plan to a new file; an operator may be about to apply an old one."""
-    text = json.dumps(_document(planned), indent=1) + "\n"
-    try:
-        with Path(out).open("x", encoding="ascii") as file:
-            file.write(text)
-    except FileExistsError:
-        raise ConfigInvalid(f"--out {printable(out)}: exists already; name a new file") from None
-    except OSError as error:
-        raise WriteFault("writing the plan", PurePath(out), error) from error
+    write_new(out, [json.dumps(_document(planned), indent=1).encode("ascii"), b"\n"], "the plan")
 
 
 def refuse_files(targets: Sequence[Target], what: str) -> None:

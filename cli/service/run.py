@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import os
 import random
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -18,16 +17,15 @@ from cli.engine.engine import allow_many_files, ensure_ours
 from cli.settings.arguments import add_files, options_of
 from cli.settings.service_settings import Read, make_state_dir, read_service, run_dir_of, state_dir_of
 from cli.settings.settings import broker_file, own_file
-from cli.signals import Terminated
+from cli.signals import stopping
 from cli.version import facts, version
 from daemon.events.events import FORMATS, LEVELS, EventLog
 from daemon.events.notify import Notifier
 from daemon.ledger.ledger import Ledger
-from daemon.own.owned import Listener
+from daemon.own.engine import Listener
 from daemon.service.assembly import Surroundings, assemble
 from daemon.service.clock import SystemClock
 from daemon.service.config import ServiceConfig
-from daemon.service.service import Service
 from daemon.service.systemd import Systemd
 from daemon.status.model import Mode
 from engine.settings.broker_options import options_of_broker
@@ -77,7 +75,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     with _surroundings(read, flags, environment, state_dir, read_again) as around:
         listeners = _listeners(read.config, around.events, _broker_properties(flags, environment))
         service = assemble(read.config, replace(around, listeners=listeners))
-        with _signals(service):
+        with stopping(service.request_stop, service.request_reload):
             return service.run()
 
 
@@ -155,27 +153,3 @@ def _manager_options(read: Read, flags: Mapping[str, Any], environment: Mapping[
         recovery=options_of(read.settings), jobs=read.settings.jobs, version=version(), draw_jitter=random.randrange
     )
     return options_of_broker(options, properties, time.sleep) if properties else options
-
-
-@contextlib.contextmanager
-def _signals(service: Service) -> Iterator[None]:
-    """SIGTERM and SIGINT end the service cleanly, a second one at once; SIGHUP reads the file again."""
-    asked: list[int] = []
-
-    def stop(number: int, _frame: object) -> None:
-        if asked:
-            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
-        asked.append(number)
-        service.request_stop(signal.Signals(number).name)
-
-    handlers: dict[int, Any] = {
-        signal.SIGTERM: stop,
-        signal.SIGINT: stop,
-        signal.SIGHUP: lambda *_: service.request_reload(),
-    }
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -6,20 +6,19 @@ import argparse
 import contextlib
 import os
 import random
-import signal
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from cli.console import Console
 from cli.engine.engine import allow_many_files, ensure_ours, now_ms
-from cli.settings.arguments import add_files, options_of, settings_of
-from cli.settings.settings import broker_file, own_file
+from cli.settings.arguments import add_files, options_of, require_paths, settings_of
+from cli.settings.settings import FILES, broker_file, own_file
 from cli.settings.targets import absolute, ensure_log_dir
-from cli.signals import Terminated
+from cli.signals import stopping
 from cli.version import version
 from daemon.events.events import EventLog
 from daemon.http.sockets import is_loopback
@@ -81,9 +80,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     if arguments.read_only and arguments.flush:
         raise ConfigInvalid("--flush: with --read-only there is nothing to flush")
     settings = settings_of(arguments, environment)
-    if not settings.log_dirs:
-        raise ConfigInvalid("no log directory: name one, or give --server-properties FILE, or set log_dirs")
-    paths = list(dict.fromkeys(absolute(name) for name in settings.log_dirs))
+    paths = list(dict.fromkeys(absolute(name) for name in require_paths(settings)))
     manager_options = _manager_options(arguments, environment)
     with contextlib.closing(EventLog("console", "info")) as events:
         listener = _listener(arguments, listening, events, _broker_properties(arguments, environment))
@@ -95,7 +92,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
 
 
 def _broker_properties(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Mapping[str, str]:
-    flags: dict[str, Any] = {name: getattr(arguments, name, None) for name in ("config", "server_properties")}
+    flags: dict[str, Any] = {name: getattr(arguments, name, None) for name in FILES}
     path, document = own_file(flags, environment)
     return broker_file(flags, environment, document, path)[1] or {}
 
@@ -175,25 +172,6 @@ def read_secret(path: str) -> str:
         raise ConfigInvalid(f"{printable(path)}: cannot be read: {reason}") from error
 
 
-@contextlib.contextmanager
-def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """The first signal ends the service cleanly, a second one at once."""
-    asked: list[int] = []
-
-    def ask(number: int, _frame: object) -> None:
-        if asked:
-            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
-        asked.append(number)
-        stop()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _serve(
     paths: Sequence[PurePath],
     options: ManagerOptions,
@@ -207,11 +185,11 @@ def _serve(
     stop = threading.Event()
     worker = OwnWorker(OsFs(), paths, options, OwnSetup(events, SystemClock(), listeners=[listener]))
 
-    def end() -> None:
+    def end(_: str) -> None:
         stop.set()
         worker.interrupt()
 
-    with _stopped_by_signals(end):
+    with stopping(end):
         try:
             worker.start()
             if not stop.is_set() and listener.port:
@@ -238,7 +216,7 @@ def _serve_read_only(
     for path in paths:
         ensure_log_dir(OsFs(), path)
     stop = threading.Event()
-    with contextlib.closing(open_read_only(paths, options, now_ms())) as engine, _stopped_by_signals(stop.set):
+    with contextlib.closing(open_read_only(paths, options, now_ms())) as engine, stopping(lambda _: stop.set()):
         for reason in engine.run(lambda manager: manager.offline).values():
             events.tell("log_dir_offline", reason=reason)
         listener.start(engine)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from cli.settings.settings import DEPTHS, KEYS, PROGRESS, Settings, load_settings
+from cli.settings.settings import DEPTHS, FILES, KEYS, PROGRESS, Settings, load_settings
 from cli.settings.targets import absolute
 from recovery.plan.plan import PlanOptions
 from storage.base.errors import ConfigInvalid, printable
@@ -48,7 +48,7 @@ def add_work(parser: argparse.ArgumentParser) -> None:
 
 def settings_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
     """Return the settings in force for these arguments."""
-    names = [*(key.name for key in KEYS), "config", "server_properties"]
+    names = [*(key.name for key in KEYS), *FILES]
     flags: dict[str, Any] = {name: getattr(arguments, name, None) for name in names}
     return load_settings(flags, environment)
 

@@ -6,11 +6,11 @@ import contextlib
 import os
 from collections.abc import Iterable
 from enum import Enum
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
 from recovery.plan.plan import PlanOptions
-from storage.base.errors import ConfigInvalid, CorruptData, EnvironmentFault, printable
+from storage.base.errors import ConfigInvalid, CorruptData, EnvironmentFault, WriteFault, printable
 from storage.base.names import METADATA_TOPIC, REMOTE_INDEX_CACHE, parse_directory_name, parse_root_file_name
 from storage.disk.fs import FileKind, FileStat, ReadFs
 
@@ -46,6 +46,17 @@ def absolute(name: str) -> PurePath:
     if not name or "\0" in name:
         raise ConfigInvalid("an empty name, or one with a zero byte, names no file")
     return PurePath(os.path.realpath(name))
+
+
+def write_new(out: str, parts: Iterable[bytes], what: str) -> None:
+    """Write to the new file that `--out` names; an operator may still need what an old one says."""
+    try:
+        with Path(out).open("xb") as file:
+            file.writelines(parts)
+    except FileExistsError:
+        raise ConfigInvalid(f"--out {printable(out)}: exists already; name a new file") from None
+    except OSError as error:
+        raise WriteFault(f"writing {what}", PurePath(out), error) from error
 
 
 def find_target(fs: ReadFs, name: str) -> Target:

@@ -24,8 +24,6 @@ from daemon.events.names import EVENTS, EventKind
 from daemon.events.safe_json import dumps
 from storage.base.errors import printable
 
-__all__ = ["EVENTS", "FORMATS", "LEVELS", "EventKind", "EventLog", "Told"]
-
 FORMATS: Final = ("console", "logfmt", "json", "journald")
 LEVELS: Final = ("debug", "info", "warning", "error")
 Notifier = Callable[[str, Mapping[str, object]], None]

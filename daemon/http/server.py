@@ -15,11 +15,9 @@ from aiohttp import web
 from daemon.events.events import EventLog
 from daemon.http.answers import Answers, Command, HttpOptions
 from daemon.http.doors import MAX_FIELD, MAX_HEADERS, MAX_LINE, PATIENCE_SECONDS, Doors
-from daemon.http.sockets import BoundSocket, Listen, ListenRefused, parse_listen
+from daemon.http.sockets import BoundSocket, Listen, parse_listen
 from daemon.http.view import View
 from daemon.status.model import ServiceStatus
-
-__all__ = ["HttpOptions", "HttpServer", "ListenRefused"]
 
 _STOP_SECONDS: Final = 5.0
 _SILENT: Final = logging.Logger("http", logging.CRITICAL + 1)

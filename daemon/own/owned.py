@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
 
-from daemon.own.engine import Engine, Listener, NotServing, SharedManager
+from daemon.own.engine import Listener, SharedManager
 from daemon.own.known_dirs import KnownDirs
 from daemon.own.places import Places
 from daemon.own.progress import Interrupted, RecoveryWatch
@@ -30,8 +30,6 @@ from engine.settings.refusals import LogDirHeld, LogDirStopped, NoLogDir
 from storage.base.errors import CorruptData, EnvironmentFault, ExitStatus, LogDirInUse, LogmendError
 from storage.base.units import TopicPartition
 from storage.disk.fs import Fs
-
-__all__ = ["Engine", "Listener", "NotServing", "OwnSetup", "OwnWorker"]
 
 _STEP_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 5.0

@@ -278,6 +278,3 @@ class SegmentReadings:
             partition, row.base, stat.size, evidence, ON_DISK if seen.from_device else UNCONFIRMED
         )
         self._note(row, stat, "damaged", source)
-
-
-__all__ = ["SOUND", "SegmentReadings"]

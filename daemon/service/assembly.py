@@ -13,7 +13,8 @@ from daemon.events.safe_json import dumps
 from daemon.guard.guard import GuardWorker
 from daemon.guard.watch import Watcher
 from daemon.ledger.ledger import Ledger
-from daemon.own.owned import Listener, OwnSetup, OwnWorker
+from daemon.own.engine import Listener
+from daemon.own.owned import OwnSetup, OwnWorker
 from daemon.scrub.scrub import Scrubber
 from daemon.service.config import UNIX, ServiceConfig, changes, put_in_force
 from daemon.service.moving_fs import MovingFs
@@ -163,7 +164,8 @@ class HttpPart:
         if place == UNIX:
             self._place = f"unix:{around.run_dir}/logmend.sock"
         try:
-            from daemon.http.server import HttpOptions, HttpServer  # noqa: PLC0415 (an extra: where it is missing the rest works)
+            from daemon.http.answers import HttpOptions  # noqa: PLC0415 (an extra: where it is missing the rest works)
+            from daemon.http.server import HttpServer  # noqa: PLC0415 (as above)
         except ImportError as error:
             self._server, self._reason = None, f"{error}: install logmend[http]"
             return

@@ -12,9 +12,8 @@ from typing import Final, NamedTuple
 from engine.logdir.log_dir import LogDir
 from engine.logdir.partition import Partition
 from storage.base.errors import ExitStatus, LogmendError, UnsupportedFormat
-from storage.base.units import Offset, TopicPartition
-from storage.cleanup.cleaned_batch import LastRecord
-from storage.cleanup.compaction import Compaction, OffsetsOverflow, Round, Uncleanable
+from storage.base.units import TopicPartition
+from storage.cleanup.compaction import Compaction, OffsetsOverflow, Round, Uncleanable, last_records_of
 from storage.cleanup.offset_map import OffsetMap
 from storage.disk.fs import Fs
 from storage.segment.segment import LogSegment
@@ -107,7 +106,7 @@ class Cleaner:
 
         how = Compaction(
             fs=self.fs, directory=partition.directory, config=log.config, swap=swap,
-            last_records=lambda: last_records(partition), throttle=throttle,
+            last_records=lambda: last_records_of(log.producers.state.entries.values()), throttle=throttle,
         )  # fmt: skip
         task = Round(found.first_dirty, found.first_uncleanable, now_ms)
         try:
@@ -121,14 +120,3 @@ class Cleaner:
             raise
         self._bad.pop(partition.name, None)
         log_dir.write_cleaned(partition.name, done.next_dirty)
-
-
-def last_records(partition: Partition) -> Mapping[int, LastRecord]:
-    """Return what the log knows of its active producers, for compaction."""
-    entries = partition.log.producers.state.entries.values()
-    return {
-        entry.producer_id: LastRecord(
-            Offset(entry.last_offset) if entry.last_offset >= 0 else None, entry.producer_epoch
-        )
-        for entry in entries
-    }

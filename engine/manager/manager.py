@@ -20,7 +20,7 @@ from engine.logdir.opening import claim_log_dirs, ensure_online, open_log_dirs
 from engine.logdir.partition import Partition
 from engine.manager.cleaning import Cleaner
 from engine.manager.schedule import Schedule, Task
-from engine.manager.topics import Topic, Topics
+from engine.manager.topics import Topics
 from engine.settings.options import ManagerOptions
 from engine.settings.refusals import PartitionOffline, UnknownTopic
 from storage.base.errors import DiskFull, EnvironmentFault, FileVanished, LogmendError
@@ -377,6 +377,3 @@ def _try_sync(partition: Partition) -> LogmendError | None:
     except LogmendError as fault:
         return fault
     return None
-
-
-__all__ = ["LogManager", "ManagerOptions", "Topic"]

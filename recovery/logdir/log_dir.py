@@ -5,9 +5,9 @@ Source: Apache Kafka 4.3.0, LogManager, OffsetCheckpointFile, CleanShutdownFileH
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Final
+from typing import Final, TypeVar
 
 from checkpoint.markers import META_PROPERTIES, decode_meta_properties
 from checkpoint.offsets import decode_offsets, encode_offsets
@@ -47,6 +47,7 @@ from storage.disk.fs import FileKind, FileStat, ReadFs, read_all
 
 RECOVERY_POINTS: Final = FileRole.RECOVERY_POINTS.value
 LOG_STARTS: Final = FileRole.LOG_START_OFFSETS.value
+T = TypeVar("T")
 _CHECKPOINTS: Final = (
     RECOVERY_POINTS,
     LOG_STARTS,
@@ -139,18 +140,12 @@ def read_log_dir(
 
 
 def _is_kraft(fs: ReadFs, state: LogDirState) -> bool:
-    path = state.log_dir / META_PROPERTIES
     if META_PROPERTIES not in state.entries:
         return False
-    try:
-        return decode_meta_properties(read_all(fs, path, SMALL_FILE_LIMIT)).version == 1
-    except UnsupportedFormat as error:
-        state.findings.append(Finding(Damage.UNSUPPORTED, path, error.reason))
-    except CorruptData as error:
-        state.findings.append(Finding(Damage.PROPERTIES_CORRUPT, path, f"{error.reason}: a broker refuses to start"))
-    except ReadFault as fault:
-        state.findings.append(Finding(Damage.READ_ERROR, path, str(fault)))
-    return False
+    properties = _decoded(
+        fs, state, META_PROPERTIES, decode_meta_properties, Damage.PROPERTIES_CORRUPT, ": a broker refuses to start"
+    )
+    return properties is not None and properties.version == 1
 
 
 def _sort_in(state: LogDirState, name: str, stat: FileStat, owner: int) -> None:
@@ -189,19 +184,25 @@ def _directory_owner(path: PurePath, stat: FileStat, owner: int) -> list[Finding
 
 
 def _read_checkpoint(fs: ReadFs, state: LogDirState, name: str) -> dict[TopicPartition, Offset] | None:
+    if name in state.entries:
+        return _decoded(fs, state, name, decode_offsets, Damage.CHECKPOINT_CORRUPT, f"; {_LOSSES[name]}")
+    if name == RECOVERY_POINTS and state.partitions:
+        state.findings.append(Finding(Damage.CHECKPOINT_MISSING, state.log_dir / name, _LOSSES[name]))
+        return None
+    return {}
+
+
+def _decoded(
+    fs: ReadFs, state: LogDirState, name: str, decode: Callable[[bytes], T], corrupt: Damage, consequence: str
+) -> T | None:
+    """Return what a file at the top says; None, with a finding, where it cannot be used."""
     path = state.log_dir / name
-    stat = state.entries.get(name)
-    if stat is None:
-        if name == RECOVERY_POINTS and state.partitions:
-            state.findings.append(Finding(Damage.CHECKPOINT_MISSING, path, _LOSSES[name]))
-            return None
-        return {}
     try:
-        return decode_offsets(read_all(fs, path, SMALL_FILE_LIMIT))
+        return decode(read_all(fs, path, SMALL_FILE_LIMIT))
     except UnsupportedFormat as error:
         state.findings.append(Finding(Damage.UNSUPPORTED, path, error.reason))
     except CorruptData as error:
-        state.findings.append(Finding(Damage.CHECKPOINT_CORRUPT, path, f"{error.reason}; {_LOSSES[name]}"))
+        state.findings.append(Finding(corrupt, path, error.reason + consequence))
     except ReadFault as fault:
         state.findings.append(Finding(Damage.READ_ERROR, path, str(fault)))
     return None

@@ -24,7 +24,6 @@ from recovery.segment.verify import scan_segment
 from storage.base.errors import ReadFault, UnsupportedFormat
 from storage.reading.log_reader import LogReader
 
-__all__ = ["no_plan", "plan_partition"]
 _STOPPING = (Subject.READ, Subject.FORMAT, Subject.VANISHED)
 Reports = Mapping[int, SegmentReport]
 """On the segments that were listed, by base offset."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from daemon.own.owned import NotServing
+from daemon.own.engine import NotServing
 from engine.settings.refusals import LogDirHeld, LogDirStopped, NoLogDir, PartitionOffline, TopicExists, UnknownTopic
 from storage.base.errors import (
     BatchCorrupt,

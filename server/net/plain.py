@@ -7,7 +7,6 @@ way to take the announced size back.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from collections.abc import Callable
@@ -39,10 +38,6 @@ class PlainTransport(Transport):
         super().__init__(reader, tally)
         self._socket, self._shared = made, received_into
         self._closed = closed
-        self._loop = asyncio.get_running_loop()
-        self._is_writing = False
-        self.began = self.moved = self._loop.time()
-        """When it began, and when a byte last came or went."""
         self.conversation: Conversation
 
     def begin(self, conversation: Conversation) -> None:
@@ -56,14 +51,6 @@ class PlainTransport(Transport):
     def is_congested(self) -> bool:
         return bool(self._out)
 
-    def send(self, segments: list[Segment]) -> None:
-        if self.is_closed:
-            close_files(segments)
-            return
-        self._out.extend(segments)
-        if not self._is_writing:
-            self._write()
-
     def close(self, reason: str = "") -> None:
         del reason
         if self.is_closed:
@@ -71,7 +58,7 @@ class PlainTransport(Transport):
         self.is_closed = True
         if self._is_reading:
             self._loop.remove_reader(self._socket)
-        if self._is_writing:
+        if self._waits:
             self._loop.remove_writer(self._socket)
         self._socket.close()
         self.conversation.over()
@@ -145,11 +132,11 @@ class PlainTransport(Transport):
             self.close()
             return
         wants = bool(self._out)
-        if wants and not self._is_writing:
+        if wants and not self._waits:
             self._loop.add_writer(self._socket, self._guarded, self._writable)
-        elif self._is_writing and not wants:
+        elif self._waits and not wants:
             self._loop.remove_writer(self._socket)
-        self._is_writing = wants
+        self._waits = wants
 
     def _writable(self) -> None:
         self._write()

@@ -15,7 +15,7 @@ from server.net.conversation import Conversation, Tally
 from server.net.transport import Transport
 from storage.base.errors import ConfigInvalid, printable
 from wire.frame import FrameReader
-from wire.segments import FileRange, Segment, close_files
+from wire.segments import FileRange, close_files
 
 _PIECE: Final = 64 << 10
 
@@ -44,13 +44,10 @@ class TlsTransport(Transport, asyncio.BufferedProtocol):
     ) -> None:
         super().__init__(reader, tally)
         self._begun, self._closed = begun, closed
-        self._loop = asyncio.get_running_loop()
         self._buffer = memoryview(bytearray(_PIECE))
         self._has_target = False
-        self._is_paused = False
         self._is_reading = True
         self._transport: asyncio.Transport | None = None
-        self.began = self.moved = self._loop.time()
         self.conversation: Conversation | None = None
 
     # ---- asyncio
@@ -69,10 +66,10 @@ class TlsTransport(Transport, asyncio.BufferedProtocol):
         self.close()
 
     def pause_writing(self) -> None:
-        self._is_paused = True
+        self._waits = True
 
     def resume_writing(self) -> None:
-        self._is_paused = False
+        self._waits = False
         self._write()
         if not self.is_congested and not self.is_closed and self.conversation is not None:
             self.conversation.pump()
@@ -101,14 +98,7 @@ class TlsTransport(Transport, asyncio.BufferedProtocol):
 
     @property
     def is_congested(self) -> bool:
-        return bool(self._out) or self._is_paused
-
-    def send(self, segments: list[Segment]) -> None:
-        if self.is_closed:
-            close_files(segments)
-            return
-        self._out.extend(segments)
-        self._write()
+        return bool(self._out) or self._waits
 
     def close(self, reason: str = "") -> None:
         del reason
@@ -142,7 +132,7 @@ class TlsTransport(Transport, asyncio.BufferedProtocol):
     def _write(self) -> None:
         transport = self._transport
         assert transport is not None, "nothing is sent before"
-        while self._out and not self._is_paused and not self.is_closed:
+        while self._out and not self._waits and not self.is_closed:
             first = self._out[0]
             if isinstance(first, FileRange):
                 data = self._piece(first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -20,14 +21,32 @@ class Transport:
         self._out: deque[Segment] = deque()
         self._sent_of_first = 0
         self._is_reading = self._ends_when_sent = self.is_closed = False
+        self._waits = False
+        """The peer takes no more for now, or others have their turn: what is to be sent goes out later."""
+        self._loop = asyncio.get_running_loop()
+        self.began = self.moved = self._loop.time()
+        """When it began, and when a byte last came or went."""
 
     @property
     def is_midway(self) -> bool:
         """Whether a frame has begun to come, and the connection reads."""
         return self._reader.is_midway and self._is_reading
 
+    def send(self, segments: list[Segment]) -> None:
+        """Send behind what is sent already; the files of a closed connection are closed."""
+        if self.is_closed:
+            close_files(segments)
+            return
+        self._out.extend(segments)
+        if not self._waits:
+            self._write()
+
     def close(self, reason: str = "") -> None:
         """End the connection at once."""
+        raise NotImplementedError
+
+    def _write(self) -> None:
+        """Send as much as the peer takes."""
         raise NotImplementedError
 
     def _frames(self, count: int, shared: memoryview | None) -> list[Frame] | None:

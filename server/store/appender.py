@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePath
 from typing import Any, Final, TypeAlias, TypeVar
 
-from daemon.own.owned import Engine, NotServing
+from daemon.own.engine import Engine, NotServing
 from engine.manager.manager import LogManager
 from server.store.flushing import Flusher
 from server.store.jobs import Entry, Job, JobQueue, Outcome

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from daemon.own.owned import Engine
+from daemon.own.engine import Engine
 from storage.base.errors import EnvironmentFault, LogmendError
 from storage.base.units import TopicPartition
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from daemon.own.owned import NotServing
+from daemon.own.engine import NotServing
 from storage.base.units import Offset
 from storage.batch.batch import HEADER_V2, parse_header
 from storage.log.log_types import Isolation, ReadableLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from daemon.own.owned import NotServing
+from daemon.own.engine import NotServing
 from engine.logdir.log_dir import LogDir
 from engine.manager.manager import LogManager
 from engine.manager.topics import Topic

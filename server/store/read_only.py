@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TypeVar
 
-from daemon.own.owned import NotServing
+from daemon.own.engine import NotServing
 from engine.manager.manager import LogManager
 from engine.settings.options import ManagerOptions
 from server.store.jobs import Entry, Outcome
@@ -32,7 +32,7 @@ class ReadOnly(LogmendError):
 
 
 class ReadOnlyEngine:
-    """A log manager over directories of which nothing changes; a `daemon.own.owned.Engine`. From any thread."""
+    """A log manager over directories of which nothing changes; a `daemon.own.engine.Engine`. From any thread."""
 
     def __init__(self, manager: LogManager) -> None:
         self._manager: LogManager | None = manager

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from daemon.own.owned import Engine
+from daemon.own.engine import Engine
 from engine.manager.manager import LogManager
 from engine.settings.refusals import TopicExists
 from server.api.views import LogDirView, TopicView

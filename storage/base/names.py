@@ -191,11 +191,6 @@ def snapshot_file_name(end_offset: Offset) -> str:
     return segment_file_name(end_offset, FileRole.SNAPSHOT)
 
 
-def metadata_snapshot_name(end_offset: Offset, epoch: Epoch, state: FileState = FileState.LIVE) -> str:
-    """Return the name of a KRaft snapshot."""
-    return f"{end_offset:020d}-{epoch:010d}.checkpoint{state.value}"
-
-
 class DirectoryState(Enum):
     """What a suffixed partition directory is for; the value is the suffix."""
 
@@ -217,11 +212,6 @@ class DirectoryName(NamedTuple):
         """Whether a broker would write this name; it reads `orders-007` as partition 7, but never writes it."""
         wanted = str(self.partition)
         return self.name == (wanted if self.state is None else f"{wanted}.{self.unique_id}{self.state.value}")
-
-    @property
-    def may_be_cut(self) -> bool:
-        """Whether the topic may have lost its end when the directory was renamed, to fit 255 characters."""
-        return self.state in (DirectoryState.DELETE, DirectoryState.STRAY) and len(self.name) >= MAX_NAME
 
 
 def parse_directory_name(name: str) -> DirectoryName:
@@ -255,33 +245,14 @@ def _parse_partition(text: str, name: str) -> TopicPartition:
 
 
 def delete_directory_name(partition: TopicPartition, unique_id: str) -> str:
-    """Return the name under which a partition waits for its deletion, at most 255 characters."""
-    return _cut_name(partition, f".{unique_id}{DirectoryState.DELETE.value}")
-
-
-def stray_directory_name(partition: TopicPartition, unique_id: str) -> str:
-    """Return the name of a replica that the cluster does not assign to its broker, at most 255 characters."""
-    return _cut_name(partition, f".{unique_id}{DirectoryState.STRAY.value}")
-
-
-def future_directory_name(partition: TopicPartition, unique_id: str) -> str:
-    """Return the name of a replica that is moving in from another log directory; it is never cut."""
-    return f"{partition}.{unique_id}{DirectoryState.FUTURE.value}"
-
-
-def _cut_name(partition: TopicPartition, suffix: str) -> str:
-    whole = f"-{partition.partition}{suffix}"
-    return partition.topic[: max(MAX_NAME - len(whole), 0)] + whole
+    """Return the name under which a partition waits for its deletion; its topic is cut to fit 255 characters."""
+    rest = f"-{partition.partition}.{unique_id}{DirectoryState.DELETE.value}"
+    return partition.topic[: max(MAX_NAME - len(rest), 0)] + rest
 
 
 def is_legal_topic(topic: str) -> bool:
     """Tell whether a topic of that name could ever be created: up to 249 characters now, 255 before 0.10."""
     return topic not in (".", "..") and _TOPIC.fullmatch(topic) is not None
-
-
-def is_internal(topic: str) -> bool:
-    """Tell whether the topic is one that brokers keep for themselves; the metadata topic is not among these."""
-    return topic in INTERNAL_TOPICS
 
 
 def is_cluster_metadata(partition: TopicPartition) -> bool:

@@ -167,26 +167,6 @@ def used_length(data: Data, kind: IndexKind, log_size: int | None = None) -> int
     return width * count
 
 
-def is_padded(kind: IndexKind, size: int, first: bytes, last: bytes) -> bool:
-    """Tell in constant time whether a file goes on behind its last entry, so that a broker takes rubbish for entries.
-
-    `size` is that of the file, `first` its first entry and `last` its last whole one; both are ignored if it has none.
-    A zero tail and a ragged end are seen, stale entries that happen to rise are not.
-    """
-    width = kind.value
-    if size % width:
-        return True
-    if size == 0:
-        return False
-    if kind is IndexKind.OFFSET:
-        relative, position = OFFSET_ENTRY.unpack(last)
-        return bool(
-            relative < 0 or position <= 0 or (size > width and (relative, position) <= OFFSET_ENTRY.unpack(first))
-        )
-    timestamp, relative = TIME_ENTRY.unpack(last)
-    return bool(relative < 0 or timestamp < 0 or (size > width and (timestamp, relative) <= TIME_ENTRY.unpack(first)))
-
-
 def _filled(data: Data, width: int) -> int:
     """Return the bytes of whole entries up to the last one that is not all zero."""
     whole = bytes(data) if not isinstance(data, bytes) else data

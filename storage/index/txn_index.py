@@ -6,7 +6,6 @@ Source: Apache Kafka 4.3.0, TransactionIndex and AbortedTxn.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
@@ -14,7 +13,6 @@ from typing import Final, NamedTuple
 from storage.base.errors import IndexCorrupt, UnsupportedFormat
 from storage.base.layout import Layout
 from storage.base.units import Offset
-from storage.kernel.rows import ABORT, CONTROL_EMPTY, BatchRows, control_parts
 
 ENTRY: Final = Layout(
     ("h", "version"),
@@ -114,78 +112,3 @@ def check_as_on_load(data: bytes | memoryview, base_offset: Offset) -> LoadSanit
         if last_offset < base_offset:
             return LoadSanity.SCANS_SEGMENT
     return LoadSanity.SOUND
-
-
-class TxnIndexFault(NamedTuple):
-    """What is wrong, and the position of the entry in the `.txnindex`."""
-
-    position: int
-    reason: str
-
-
-class TxnIndexCheck:
-    """Holds a `.txnindex` against the batches of its segment.
-
-    Protocol: `feed` the rows of the whole segment in log order, then `finish` once. That an abort is missing in the
-    index cannot be seen here: it takes the producer state at the start of the segment.
-    """
-
-    def __init__(self, data: bytes, base_offset: Offset) -> None:
-        self._data_size = len(data)
-        self._entries: list[AbortedTxn] = []
-        self._fault: TxnIndexFault | None = None
-        self._next = 0
-        try:
-            self._entries = decode_txn_index(data)
-        except IndexCorrupt as error:
-            self._fault = TxnIndexFault(error.position or 0, error.reason)
-            return
-        self._fault = _misshapen(self._entries, base_offset, self._data_size)
-
-    def feed(self, rows: BatchRows, count: int) -> None:
-        """Compare the entries whose marker should be among the first `count` rows."""
-        if not count or self._fault is not None:
-            return
-        last, row = rows.last_offset[count - 1], 0
-        while self._next < len(self._entries) and self._entries[self._next].last_offset <= last:
-            entry = self._entries[self._next]
-            row = bisect_left(rows.last_offset, entry.last_offset, row, count)
-            if not _is_marker(rows, row, entry):
-                reason = f"no ABORT marker of producer {entry.producer_id} at offset {entry.last_offset}"
-                self._fault = TxnIndexFault(self._next * ENTRY.size, reason)
-                return
-            self._next += 1
-
-    def finish(self) -> TxnIndexFault | None:
-        """Return the first fault, None if the index is valid."""
-        if self._fault is None and self._next < len(self._entries):
-            entry = self._entries[self._next]
-            reason = f"marker at offset {entry.last_offset} lies behind the end of the log"
-            self._fault = TxnIndexFault(self._next * ENTRY.size, reason)
-        return self._fault
-
-
-def _misshapen(entries: list[AbortedTxn], base_offset: Offset, size: int) -> TxnIndexFault | None:
-    before = base_offset - 1
-    for index, entry in enumerate(entries):
-        reason = None
-        if entry.last_offset <= before:
-            reason = f"last offset {entry.last_offset} is not above {before}"
-        elif not 0 <= entry.first_offset < entry.last_offset:
-            reason = f"first offset {entry.first_offset}, last offset {entry.last_offset}"
-        elif not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
-            reason = f"last stable offset {entry.last_stable_offset}, last offset {entry.last_offset}"
-        if reason is not None:
-            return TxnIndexFault(index * ENTRY.size, reason)
-        before = entry.last_offset
-    if size % ENTRY.size:
-        return TxnIndexFault(size // ENTRY.size * ENTRY.size, f"{size} bytes are no multiple of {ENTRY.size}")
-    return None
-
-
-def _is_marker(rows: BatchRows, row: int, entry: AbortedTxn) -> bool:
-    """Tell whether the batch is an ABORT marker of that producer, or what compaction left of one."""
-    if rows.last_offset[row] != entry.last_offset or rows.producer_id[row] != entry.producer_id:
-        return False
-    control = rows.control[row]
-    return control == CONTROL_EMPTY or (control >= 0 and control_parts(control)[0] == ABORT)

@@ -26,6 +26,7 @@ POINTS = "recovery-point-offset-checkpoint"
 DAY = 86_400.0
 ORDERS = "orders-0"
 """The partition of tests that need only one: four segments, the last one active, all flushed up to it."""
+FAST = ScrubOptions(cycle_seconds=3600, census_seconds=30)
 
 
 class FakeClock:
@@ -201,6 +202,16 @@ class Guarded:
     def run(self, seconds: float) -> None:
         """Let the worker work for so long, by its clock."""
         run(self.worker, self.clock, seconds)
+
+    def scrub_now(self, seconds: float = 60) -> None:
+        """Have everything read, and wait until it is."""
+        self.worker.command("scrub-now")
+        self.run(seconds)
+
+    @property
+    def verified(self) -> list[int]:
+        """The base offsets of the segments that were verified, in that order."""
+        return [int(str(fields["base_offset"])) for fields in self.told.named("segment_verified")]
 
     @property
     def status(self) -> Any:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from daemon.events.events import EventLog
-from daemon.http.server import HttpOptions, HttpServer
+from daemon.http.answers import HttpOptions
+from daemon.http.server import HttpServer
 from daemon.status.model import ServiceStatus
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from support.managers import NOW, open_manager
 from support.memory_fs import MemoryFs
 
-from daemon.own.owned import NotServing
+from daemon.own.engine import NotServing
 from daemon.own.turn import Turn
 from engine.manager.manager import LogManager
 from server.store.flushing import FlushPolicy, FlushSettings

@@ -9,18 +9,29 @@ import pytest
 from support.guarding import ORDERS, Guarded, Place
 
 from daemon.events.names import EVENTS
+from daemon.verify.options import ScrubOptions
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def segments() -> int:
+    return 4
+
+
+@pytest.fixture
+def scrub() -> ScrubOptions:
+    return ScrubOptions()
+
+
+@pytest.fixture
+def place(tmp_path: Path, segments: int) -> Place:
     made = Place(tmp_path / "data")
-    made.make(ORDERS, 4)
+    made.make(ORDERS, segments)
     return made
 
 
 @pytest.fixture
-def guarded(place: Place, tmp_path: Path) -> Iterator[Guarded]:
-    made = Guarded(place, tmp_path / "state")
+def guarded(place: Place, tmp_path: Path, scrub: ScrubOptions) -> Iterator[Guarded]:
+    made = Guarded(place, tmp_path / "state", scrub=scrub)
     made.run(5)
     yield made
     assert made.told.names() <= EVENTS.keys()

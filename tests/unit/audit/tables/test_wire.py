@@ -16,8 +16,8 @@ import pytest
 from audit.scan.tasks import VERIFIED, Row
 from audit.spark.steps import Staging
 from audit.tables import wire
-from audit.tables.schema import BlockRow, FindingRow, SegmentRow
-from audit.tables.wire import PackedBlocks, rows_of, union_batches, union_schema
+from audit.tables.schema import BlockRow, FindingRow, SegmentRow, columns
+from audit.tables.wire import PackedBlocks, union_batches, union_schema
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=UTC)
 KEY = ("c", "t", 0, "1", "/d")
@@ -49,7 +49,10 @@ def block_rows(count: int, blocks: int = 2) -> list[BlockRow]:
 
 def by_kind(batches: list[pa.RecordBatch]) -> list[list[Any]]:
     table = pa.Table.from_batches(batches, union_schema(VERIFIED))
-    return [rows_of(table, name, kind) for name, kind in VERIFIED.items()]
+    return [
+        [kind(**{key: row[key] for key, _, _ in columns(kind)}) for row in table.column(name).to_pylist() if row]
+        for name, kind in VERIFIED.items()
+    ]
 
 
 def test_rows_of_many_segments_share_a_batch_and_none_is_lost_or_changed() -> None:

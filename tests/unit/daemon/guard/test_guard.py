@@ -186,8 +186,7 @@ def test_directories_that_are_no_live_partitions_are_left_alone(guarded: Guarded
     del place.points[odd]
     place.flip(odd, 0, 100)
     place.flush("pay-0", 150)
-    guarded.worker.command("scrub-now")
-    guarded.run(90)
+    guarded.scrub_now(90)
     assert guarded.kinds == []
     assert [cell.topic for cell in guarded.status.partitions] == ["orders"]
 
@@ -235,8 +234,7 @@ def test_a_guard_changes_nothing_at_all(place: Place, tmp_path: Path) -> None:
     place.flush(NAME, 450)
     before = tree(place.path)
     guarded = Guarded(place, tmp_path / "state")
-    guarded.worker.command("scrub-now")
-    guarded.run(120)
+    guarded.scrub_now(120)
     assert guarded.kinds == ["batch_crc"]
     guarded.close()
     assert tree(place.path) == before
@@ -256,8 +254,7 @@ def test_it_sees_who_holds_the_lock_and_keeps_nobody_from_taking_it(guarded: Gua
 def test_a_directory_that_is_unmounted_is_absent_and_known_when_it_is_back(
     guarded: Guarded, place: Place, leaves_mount_point: bool
 ) -> None:
-    guarded.worker.command("scrub-now")
-    guarded.run(30)
+    guarded.scrub_now(30)
     verified = guarded.status.partitions
     away = place.path.with_name("away")
     place.path.rename(away)

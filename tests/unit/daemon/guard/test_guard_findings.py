@@ -131,8 +131,7 @@ def test_a_finding_has_the_same_id_after_a_restart_and_goes_with_its_file(guarde
     (before,) = guarded.status.findings
     guarded.close()
     guarded.open()
-    guarded.worker.command("scrub-now")
-    guarded.run(60)
+    guarded.scrub_now()
     (after,) = guarded.status.findings
     assert (after.id, after.first_seen_ms) == (before.id, before.first_seen_ms)
     assert after.last_seen_ms > before.last_seen_ms
@@ -150,8 +149,7 @@ def test_a_finding_goes_once_the_bytes_are_sound_again(guarded: Guarded, place: 
     guarded.run(30)
     assert guarded.kinds == ["batch_crc"]
     place.flip(NAME, 300, 1510 + 100)
-    guarded.worker.command("scrub-now")
-    guarded.run(60)
+    guarded.scrub_now()
     assert guarded.kinds == []
     assert guarded.status.partitions[0].verdict is CellVerdict.SOUND
 
@@ -168,6 +166,5 @@ def test_a_finding_leads_to_a_stored_plan_with_the_command_that_runs_it(guarded:
     assert partition["held"]
     assert [v["finding"]["kind"] for v in partition["verdicts"] if v["decision"] == "hold"] == ["batch_crc"]
     place.flip(NAME, 300, 1510 + 100)
-    guarded.worker.command("scrub-now")
-    guarded.run(60)
+    guarded.scrub_now()
     assert not Path(str(told["path"])).exists()

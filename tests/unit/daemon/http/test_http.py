@@ -20,7 +20,8 @@ from support.service_states import NASTY, cell, cells, hostile, log_dir, recover
 
 from daemon.events.events import EventLog
 from daemon.http.doors import MAX_CONNECTIONS
-from daemon.http.server import HttpServer, ListenRefused
+from daemon.http.server import HttpServer
+from daemon.http.sockets import ListenRefused
 from daemon.status.model import DirState, Mode, ServiceStatus
 from storage.base.errors import ConfigInvalid
 

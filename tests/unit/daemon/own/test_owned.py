@@ -16,8 +16,9 @@ from support.managers import FailingFs, batch, options
 from support.service_parts import MovedClock, Told
 
 from daemon.ledger.ledger import Ledger
+from daemon.own.engine import Engine, NotServing
 from daemon.own.known_dirs import FILE_NAME
-from daemon.own.owned import Engine, NotServing, OwnSetup, OwnWorker
+from daemon.own.owned import OwnSetup, OwnWorker
 from daemon.scrub.scrub import Scrubber
 from daemon.status.document import broker_state
 from daemon.status.model import DirState, ListenerStatus, LogDirStatus, RecoveryProgress, ServiceStatus

@@ -2,212 +2,64 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import random
-import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path, PurePath
-from typing import Any
+from pathlib import Path
 
 import pytest
-from support.batches import batch_v2
-from support.guarding import DAY, FakeClock, Guarded, Place, batches, run, tree
+from support.guarding import DAY, FAST, ORDERS, FakeClock, Guarded, Place, run, tree
 
-from daemon.events.names import EVENTS
-from daemon.guard.guard import GuardWorker
-from daemon.ledger.disk import Disk
 from daemon.scrub.scrub import Scrubber
 from daemon.status.model import CellVerdict, ScrubState
-from daemon.verify.device_health import DeviceHealth
 from daemon.verify.options import ScrubOptions
-from storage.disk.fs import read_fault
-
-NAME = "orders-0"
-FAST = ScrubOptions(cycle_seconds=3600, census_seconds=30)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    made = Place(tmp_path / "data")
-    made.make(NAME, 6)
-    return made
+def segments() -> int:
+    return 6
 
 
 @pytest.fixture
-def guarded(place: Place, tmp_path: Path) -> Iterator[Guarded]:
-    made = Guarded(place, tmp_path / "state", scrub=FAST)
-    made.run(5)
-    yield made
-    assert made.told.names() <= EVENTS.keys()
-    for event, fields in made.told.all:
-        assert fields.keys() <= set(EVENTS[event].fields), event
-    made.close()
+def scrub() -> ScrubOptions:
+    return FAST
 
 
-def now(guarded: Guarded, seconds: float = 60) -> None:
-    """Have everything read, and wait until it is."""
-    guarded.worker.command("scrub-now")
-    guarded.run(seconds)
-
-
-def verified(guarded: Guarded) -> list[int]:
-    return [int(str(f["base_offset"])) for f in guarded.told.named("segment_verified")]
-
-
-# ---- what is found
+# ---- what is read
 
 
 def test_every_closed_segment_is_read_and_the_flushed_part_of_the_active_one(guarded: Guarded) -> None:
-    now(guarded)
-    assert sorted(set(verified(guarded))) == [0, 100, 200, 300, 400]
+    guarded.scrub_now()
+    assert sorted(set(guarded.verified)) == [0, 100, 200, 300, 400]
     assert guarded.status.partitions[0].verdict is CellVerdict.SOUND
-    guarded.place.flush(NAME, 550)
-    now(guarded)
-    assert 500 in verified(guarded)
-
-
-def test_a_flipped_bit_in_an_old_segment_is_found_within_the_cycle_and_named(guarded: Guarded, place: Place) -> None:
-    place.flip(NAME, 200, 151 * 4 + 70)
-    guarded.run(3600)
-    (finding,) = guarded.status.findings
-    assert (finding.topic, finding.partition, finding.kind, finding.verdict) == ("orders", 0, "batch_crc", "on disk")
-    assert (finding.first_offset, finding.last_offset, finding.next_good_offset) == (240, 249, 250)
-
-
-def test_each_of_several_places_in_one_segment_is_named(guarded: Guarded, place: Place) -> None:
-    for number in (1, 4, 9):
-        place.flip(NAME, 200, 151 * number + 70)
-    now(guarded)
-    assert [f.first_offset for f in guarded.status.findings] == [210, 240, 290]
-
-
-@pytest.mark.parametrize(
-    ("suffix", "kind"),
-    [(".index", "index_off_batch"), (".timeindex", "time_index_off_batch"), (".txnindex", "txn_index_corrupt")],
-)
-def test_a_bad_index_beside_a_sound_log_is_found(place: Place, tmp_path: Path, suffix: str, kind: str) -> None:
-    place.append(NAME, 500, batches(600, 60))
-    place.segment(NAME, 500, place.log(NAME, 500).read_bytes())
-    place.segment(NAME, 1200)
-    place.flush(NAME, 1200)
-    file = place.log(NAME, 500).with_suffix(suffix)
-    data = bytearray(file.read_bytes() if file.exists() else bytes(33))
-    data[-5 if suffix == ".timeindex" else -1] ^= 1
-    file.write_bytes(data)
-    guarded = Guarded(place, tmp_path / "state", scrub=FAST)
-    now(guarded)
-    assert guarded.kinds == [kind]
-    assert guarded.status.findings[0].severity == "repairable"
-    assert guarded.status.partitions[0].verdict is CellVerdict.REPAIRABLE, "its records are sound"
-    guarded.close()
-
-
-def test_a_missing_index_is_found_and_its_return_closes_the_finding(guarded: Guarded, place: Place) -> None:
-    index = place.log(NAME, 200).with_suffix(".index")
-    data = index.read_bytes()
-    index.unlink()
-    now(guarded)
-    assert guarded.kinds == ["index_missing"]
-    index.write_bytes(data)
-    now(guarded)
-    assert guarded.kinds == []
-
-
-def test_a_sealed_segment_that_holds_other_batches_is_told_of_although_every_checksum_holds(
-    guarded: Guarded, place: Place
-) -> None:
-    now(guarded)
-    other = b"".join(batch_v2(200 + n * 10, 10, base_timestamp=1_600_000_000_000) for n in range(10))
-    assert len(other) == place.log(NAME, 200).stat().st_size
-    place.segment(NAME, 200, other)
-    now(guarded)
-    (finding,) = guarded.status.findings
-    assert (finding.kind, finding.severity, finding.verdict) == ("changed_in_place", "damage", "on disk")
-    now(guarded)
-    assert guarded.kinds == ["changed_in_place"]
-    place.log(NAME, 200).unlink()
-    guarded.run(120)
-    assert guarded.kinds == []
-
-
-@pytest.mark.parametrize("how", ["compacted", "made again", "truncated and appended", "touched", "copied"])
-def test_a_sealed_segment_that_may_change_may_change(guarded: Guarded, place: Place, how: str) -> None:
-    now(guarded)
-    other = b"".join(batch_v2(200 + n * 10, 10, base_timestamp=1_600_000_000_000) for n in range(10))
-    log = place.log(NAME, 200)
-    if how == "compacted":
-        (place.path / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 500\n")
-        place.segment(NAME, 200, other)
-    elif how == "made again":
-        shutil.rmtree(place.directory(NAME))
-        place.make(NAME, 6)
-        place.segment(NAME, 200, other)
-    elif how == "truncated and appended":
-        place.segment(
-            NAME, 200, batches(200, 4) + batch_v2(240, 20, leader_epoch=3) + batch_v2(260, 40, leader_epoch=3)
-        )
-    elif how == "touched":
-        os.utime(log)
-    else:
-        data = log.read_bytes()
-        log.unlink()
-        log.write_bytes(data)
-    now(guarded, 120)
-    now(guarded, 120)
-    assert guarded.kinds == []
-
-
-def test_what_moves_between_two_looks_is_not_told_of(guarded: Guarded, place: Place) -> None:
-    log = place.log(NAME, 200)
-    good = log.read_bytes()
-    place.flip(NAME, 200, 300)
-    guarded.worker.command("scrub-now")
-    while not guarded.worker._scrubber.generation.readings.suspects:
-        guarded.run(0.01)
-    log.unlink()
-    place.segment(NAME, 200, good[: 151 * 3] + batch_v2(230, 70))
-    guarded.run(60)
-    assert guarded.kinds == []
-    assert guarded.status.partitions[0].verdict is CellVerdict.SOUND
-
-
-def test_a_segment_that_is_retained_out_between_two_looks_is_not_told_of(guarded: Guarded, place: Place) -> None:
-    place.flip(NAME, 0, 300)
-    guarded.worker.command("scrub-now")
-    while not guarded.worker._scrubber.generation.readings.suspects:
-        guarded.run(0.01)
-    for suffix in (".log", ".index", ".timeindex"):
-        place.log(NAME, 0).with_suffix(suffix).rename(place.log(NAME, 0).with_suffix(f"{suffix}.deleted"))
-    guarded.run(120)
-    assert guarded.kinds == []
-    assert guarded.status.scrub.segments_total == 5
+    guarded.place.flush(ORDERS, 550)
+    guarded.scrub_now()
+    assert 500 in guarded.verified
 
 
 def test_a_closed_segment_above_the_recovery_point_waits(place: Place, tmp_path: Path) -> None:
-    place.flush(NAME, 200)
-    place.flip(NAME, 300, 300)
+    place.flush(ORDERS, 200)
+    place.flip(ORDERS, 300, 300)
     guarded = Guarded(place, tmp_path / "state", scrub=FAST)
-    now(guarded)
+    guarded.scrub_now()
     assert guarded.kinds == []
-    assert sorted(set(verified(guarded))) == [0, 100]
-    place.flush(NAME, 500)
+    assert sorted(set(guarded.verified)) == [0, 100]
+    place.flush(ORDERS, 500)
     guarded.run(3600)
     assert guarded.kinds == ["batch_crc"]
     guarded.close()
 
 
 def test_neighbours_of_damage_are_read_next(guarded: Guarded, place: Place) -> None:
-    place.flip(NAME, 200, 300)
+    place.flip(ORDERS, 200, 300)
     generation = guarded.worker._scrubber.generation
-    row = generation.census.partitions[NAME]
+    row = generation.census.partitions[ORDERS]
     generation.page.set_suspect(row.id, [200])
     guarded.run(15)
     assert guarded.kinds == ["batch_crc"]
-    assert set(verified(guarded)) >= {100, 300}
+    assert set(guarded.verified) >= {100, 300}
     assert row.name.topic == "orders"
 
 
@@ -267,7 +119,7 @@ def test_in_two_weeks_of_a_busy_directory_no_segment_waits_longer_than_was_promi
             since = seen.setdefault((directory, base), now_ms)
             longest = max(longest, now_ms - (verified_ms or since))
         rows.append(guarded.ledger.read("SELECT COUNT(*) FROM segments")[0][0])
-    assert len(verified(guarded)) > 2.5 * 180
+    assert len(guarded.verified) > 2.5 * 180
     assert longest <= cycle * 1000
     assert max(rows) <= 6 * 31
     assert guarded.told.named("scrub_behind") == []
@@ -285,24 +137,24 @@ def test_the_first_pass_is_spread_over_the_cycle_in_an_order_of_chance(tmp_path:
                       scrub=ScrubOptions(cycle_seconds=cycle, census_seconds=900))  # fmt: skip
     quarters = []
     for _ in range(4):
-        before = len(verified(guarded))
+        before = len(guarded.verified)
         guarded.run(cycle / 4)
-        quarters.append(len(verified(guarded)) - before)
+        quarters.append(len(guarded.verified) - before)
     assert min(quarters) >= 5
-    order = [base for base in verified(guarded) if base < 6000][:30]
+    order = [base for base in guarded.verified if base < 6000][:30]
     assert order != sorted(order)
     guarded.close()
 
 
 def test_a_restart_takes_up_where_it_was(place: Place, tmp_path: Path) -> None:
     guarded = Guarded(place, tmp_path / "state", scrub=FAST, draw=random_draw())
-    while len(verified(guarded)) < 2:
+    while len(guarded.verified) < 2:
         guarded.run(10)
     guarded.close()
     guarded.open()
-    while len(verified(guarded)) < 5:
+    while len(guarded.verified) < 5:
         guarded.run(10)
-    assert sorted(verified(guarded)[:5]) == [0, 100, 200, 300, 400]
+    assert sorted(guarded.verified[:5]) == [0, 100, 200, 300, 400]
     guarded.close()
 
 
@@ -316,15 +168,15 @@ def test_who_cannot_keep_the_promise_says_by_how_much(place: Place, tmp_path: Pa
 
 
 def test_a_clock_that_is_set_back_puts_nothing_off_and_one_that_jumps_ahead_breaks_nothing(guarded: Guarded) -> None:
-    now(guarded)
+    guarded.scrub_now()
     guarded.clock.jump_ms(-400 * 86_400_000)
-    before = len(verified(guarded))
+    before = len(guarded.verified)
     guarded.run(3600)
-    assert len(verified(guarded)) >= before + 5
+    assert len(guarded.verified) >= before + 5
     guarded.clock.jump_ms(4000 * 86_400_000)
-    before = len(verified(guarded))
+    before = len(guarded.verified)
     guarded.run(600)
-    assert before + 5 <= len(verified(guarded)) <= before + 12
+    assert before + 5 <= len(guarded.verified) <= before + 12
     assert guarded.kinds == []
 
 
@@ -336,13 +188,13 @@ def test_it_pauses_also_over_a_restart_until_it_is_told_to_go_on(guarded: Guarde
     guarded.run(10)
     guarded.close()
     guarded.open()
-    before = len(verified(guarded))
+    before = len(guarded.verified)
     guarded.run(7200)
     assert guarded.status.scrub.state is ScrubState.PAUSED
-    assert len(verified(guarded)) == before
+    assert len(guarded.verified) == before
     guarded.worker.command("scrub-resume")
     guarded.run(7200)
-    assert len(verified(guarded)) > before
+    assert len(guarded.verified) > before
     assert len(guarded.told.named("scrub_paused")) == len(guarded.told.named("scrub_resumed")) == 1
 
 
@@ -358,14 +210,14 @@ def test_one_topic_alone_may_be_asked_for(guarded: Guarded, place: Place) -> Non
 
 
 def test_what_was_asked_for_is_read_although_the_ledger_begins_anew_meanwhile(guarded: Guarded, place: Place) -> None:
-    place.flip(NAME, 300, 300)
+    place.flip(ORDERS, 300, 300)
     guarded.worker.command("scrub-now")
     guarded.run(0.002)
     guarded.ledger._fell(sqlite3.OperationalError("database or disk is full"))
     guarded.run(60)
     assert guarded.ledger.trouble
     assert guarded.kinds == ["batch_crc"]
-    assert set(verified(guarded)) == {0, 100, 200, 400}
+    assert set(guarded.verified) == {0, 100, 200, 400}
 
 
 def test_a_partition_is_shown_once_after_its_ledger_was_replaced(guarded: Guarded) -> None:
@@ -382,24 +234,24 @@ def test_outside_its_hours_it_reads_nothing(place: Place, tmp_path: Path) -> Non
     hour = datetime.fromtimestamp(clock.now_ms() / 1000, UTC).astimezone().hour
     options = ScrubOptions(cycle_seconds=DAY, hours=frozenset({(hour + 3) % 24}))
     guarded = Guarded(place, tmp_path / "state", scrub=options, clock=clock)
-    now(guarded, 3600)
+    guarded.scrub_now(3600)
     assert guarded.status.scrub.state is ScrubState.OUTSIDE_HOURS
-    assert verified(guarded) == []
+    assert guarded.verified == []
     guarded.run(3 * 3600)
-    assert len(set(verified(guarded))) == 5
+    assert len(set(guarded.verified)) == 5
     guarded.close()
 
 
 def test_it_rests_while_the_disks_are_under_pressure(place: Place, tmp_path: Path) -> None:
     pressure = [90.0]
     guarded = Guarded(place, tmp_path / "state", scrub=FAST, pressure=lambda: pressure[0])
-    now(guarded)
+    guarded.scrub_now()
     assert guarded.status.scrub.state is ScrubState.YIELDING
     assert "90 %" in guarded.status.scrub.reason
-    assert verified(guarded) == []
+    assert guarded.verified == []
     pressure[0] = 0.0
     guarded.run(60)
-    assert len(set(verified(guarded))) == 5
+    assert len(set(guarded.verified)) == 5
     assert len(guarded.told.named("scrub_yielded")) == 1
     guarded.close()
 
@@ -411,7 +263,7 @@ def test_some_pressure_slows_it_down(place: Place, tmp_path: Path) -> None:
         guarded = Guarded(place, tmp_path / f"state{number}", scrub=options, pressure=lambda p=pressure: p)
         guarded.worker.command("scrub-now")
         begin = guarded.clock.monotonic()
-        while len(set(verified(guarded))) < 5:
+        while len(set(guarded.verified)) < 5:
             guarded.run(1)
         took.append(guarded.clock.monotonic() - begin)
         guarded.close()
@@ -420,60 +272,11 @@ def test_some_pressure_slows_it_down(place: Place, tmp_path: Path) -> None:
     assert took[2] > 5 * took[0]
 
 
-class SickDisk(Disk):
-    """Gives an error for some logs."""
-
-    sick: frozenset[str] = frozenset()
-
-    def open_read(self, path: PurePath) -> Any:
-        if path.name in self.sick:
-            raise read_fault("reading", path, OSError(errno.EIO, "Input/output error"))
-        return super().open_read(path)
-
-    def open_again(self, path: PurePath) -> Any:
-        return self.open_read(path)
-
-
-def test_many_bad_files_in_a_short_time_stop_the_scrub_of_their_device(place: Place, tmp_path: Path) -> None:
-    disk = SickDisk()
-    disk.sick = frozenset(f"{base:020}.log" for base in (0, 100, 200))
-    options = ScrubOptions(cycle_seconds=3600, sick_errors=3, sick_seconds=600)
-    guarded = Guarded(place, tmp_path / "state", scrub=options, disk=disk)
-    now(guarded)
-    assert guarded.status.scrub.state is ScrubState.SICK_DEVICE
-    assert "scrub-resume" in guarded.status.scrub.reason
-    (told,) = guarded.told.named("device_sick")
-    assert told["errors"] == 3
-    before = len(verified(guarded))
-    guarded.run(7200)
-    assert len(verified(guarded)) == before
-    disk.sick = frozenset()
-    guarded.worker.command("scrub-resume")
-    guarded.run(7200)
-    assert len(verified(guarded)) > before
-    assert guarded.kinds == []
-    guarded.close()
-
-
-def test_errors_that_come_slowly_or_of_one_file_make_no_sick_device() -> None:
-    clock = FakeClock()
-    health = DeviceHealth(clock, 3, 60)
-    for _ in range(10):
-        assert not health.note(1, "a")
-    for number in range(10):
-        clock.pass_(40)
-        assert not health.note(1, str(number))
-    assert not health.is_sick(1)
-    assert [health.note(2, name) for name in "abcd"] == [False, False, True, False]
-    assert health.is_sick(2)
-    assert not health.is_sick(1)
-
-
 def test_switched_off_it_reads_nothing_and_still_knows_what_is_there(place: Place, tmp_path: Path) -> None:
     guarded = Guarded(place, tmp_path / "state", scrub=ScrubOptions(enabled=False))
-    now(guarded)
+    guarded.scrub_now()
     assert guarded.status.scrub.state is ScrubState.OFF
-    assert verified(guarded) == []
+    assert guarded.verified == []
     assert guarded.status.scrub.segments_total == 6
     guarded.close()
 
@@ -483,8 +286,8 @@ def test_options_change_while_it_runs(guarded: Guarded) -> None:
     guarded.run(10)
     assert guarded.status.scrub.state is ScrubState.OFF
     guarded.worker.adjust(replace(guarded.options, scrub=FAST))
-    now(guarded)
-    assert len(set(verified(guarded))) == 5
+    guarded.scrub_now()
+    assert len(set(guarded.verified)) == 5
 
 
 def test_our_own_directory_is_scrubbed_as_well(place: Place, tmp_path: Path) -> None:
@@ -504,6 +307,3 @@ def test_our_own_directory_is_scrubbed_as_well(place: Place, tmp_path: Path) -> 
     assert tree(place.path) == before
     own.close()
     guarded.close()
-
-
-_: type[GuardWorker] = GuardWorker

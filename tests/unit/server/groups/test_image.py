@@ -12,7 +12,7 @@ from support.group_world import NOW, FakeTimers
 from support.managers import SMALL
 from support.serving import stored
 
-from daemon.own.owned import NotServing
+from daemon.own.engine import NotServing
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
 from server.groups.coordinator import Groups

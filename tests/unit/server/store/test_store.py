@@ -15,7 +15,7 @@ from support.memory_fs import MemoryFs
 from support.serving import TestEngine, stored
 from support.wrapped_fs import Call, WrappedFs
 
-from daemon.own.owned import NotServing
+from daemon.own.engine import NotServing
 from engine.manager.manager import LogManager
 from engine.settings.refusals import PartitionOffline, UnknownTopic
 from server.store.flushing import FlushPolicy, FlushSettings

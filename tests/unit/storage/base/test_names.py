@@ -18,17 +18,13 @@ from storage.base.names import (
     FileRole,
     FileState,
     delete_directory_name,
-    future_directory_name,
     is_cluster_metadata,
-    is_internal,
     is_legal_topic,
-    metadata_snapshot_name,
     parse_directory_name,
     parse_file_name,
     parse_root_file_name,
     segment_file_name,
     snapshot_file_name,
-    stray_directory_name,
 )
 from storage.base.units import TopicPartition
 
@@ -155,8 +151,7 @@ def test_fixed_names_and_ours_are_known_and_so_are_their_unfinished_writes(name:
     ("suffix", "state"), [("", FileState.LIVE), (".part", FileState.PARTIAL), (".deleted", FileState.DELETED)]
 )
 def test_metadata_snapshots_carry_offset_and_epoch(suffix: str, state: FileState) -> None:
-    name = metadata_snapshot_name(7, 3, state)
-    assert name == "00000000000000000007-0000000003.checkpoint" + suffix
+    name = "00000000000000000007-0000000003.checkpoint" + suffix
     assert parsed(name) == FileName(name, FileRole.METADATA_SNAPSHOT, state, 7, 3, is_canonical=True)
 
 
@@ -286,27 +281,23 @@ def test_suffixed_names_are_accepted_exactly_where_the_brokers_pattern_matches(
 
 def test_the_names_of_leaving_directories_are_cut_to_255_characters() -> None:
     partition = TopicPartition("t" * 249, 12)
-    for name in (delete_directory_name(partition, ID), stray_directory_name(partition, ID)):
-        assert len(name) == 255
-        found = parse_directory_name(name)
-        assert found.may_be_cut
-        assert found.partition == TopicPartition("t" * len(found.partition.topic), 12)
+    name = delete_directory_name(partition, ID)
+    assert len(name) == 255
+    topic = parse_directory_name(name).partition.topic
+    assert name == f"{topic}-12.{ID}-delete"
+    assert partition.topic.startswith(topic)
     assert delete_directory_name(TopicPartition("t", 12), ID) == f"t-12.{ID}-delete"
-    assert not parse_directory_name(f"t-12.{ID}-delete").may_be_cut
 
 
 def test_the_name_of_a_future_directory_is_never_cut() -> None:
-    name = future_directory_name(TopicPartition("t" * 249, 12), ID)
+    name = f"{'t' * 249}-12.{ID}-future"
     assert len(name) > 255
     assert parse_directory_name(name).partition == TopicPartition("t" * 249, 12)
-    assert not parse_directory_name(name).may_be_cut
 
 
 def test_topic_names_are_judged_by_the_widest_rule_there_ever_was() -> None:
     assert all(map(is_legal_topic, ["a", "A.b_c-1", "t" * 255, "..."]))
     assert not any(map(is_legal_topic, ["", ".", "..", "t" * 256, "a b", "ä", "a/b", "\udcff", "a\n"]))
-    assert is_internal("__consumer_offsets")
-    assert not is_internal("__cluster_metadata")
     assert is_cluster_metadata(TopicPartition("__cluster_metadata", 0))
 
 

@@ -26,16 +26,16 @@ def sparse(path: Path, size: int, *written: tuple[int, bytes]) -> Path:
     return path
 
 
-class Counting:
+class Counting(OsReadFile):
     """Passes reads on and counts their bytes."""
 
     def __init__(self, inner: OsReadFile) -> None:
-        self.inner, self.read = inner, 0
-        self.stored_from = inner.stored_from
+        super().__init__(inner._path, inner._raw)
+        self.read = 0
 
     def read_into(self, position: int, target: memoryview) -> int:
         self.read += len(target)
-        return self.inner.read_into(position, target)
+        return super().read_into(position, target)
 
     def close(self) -> None: ...
 

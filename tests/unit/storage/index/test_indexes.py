@@ -22,7 +22,6 @@ from storage.index.indexes import (
     decode_time_index,
     encode_offset_index,
     encode_time_index,
-    is_padded,
     look_up_offset,
     look_up_timestamp,
     truncate_to,
@@ -215,33 +214,6 @@ def test_one_time_entry_of_zero_is_an_entry_and_many_are_padding() -> None:
     assert used_length(bytes(24), IndexKind.TIME) == 0
     assert used_length(bytes(12) + TIMES, IndexKind.TIME) == 48
     assert used_length(bytes(8), IndexKind.OFFSET) == 0
-
-
-@pytest.mark.parametrize(
-    ("kind", "data", "padded"),
-    [
-        (IndexKind.OFFSET, b"", False),
-        (IndexKind.OFFSET, OFFSETS, False),
-        (IndexKind.OFFSET, OFFSETS[:8], False),
-        (IndexKind.OFFSET, OFFSETS + bytes(8), True),
-        (IndexKind.OFFSET, bytes(8), True),
-        (IndexKind.OFFSET, OFFSETS + b"\1", True),
-        (IndexKind.OFFSET, OFFSETS[8:] + OFFSETS[:8], True),
-        (IndexKind.OFFSET, b"\1", True),
-        (IndexKind.TIME, b"", False),
-        (IndexKind.TIME, TIMES, False),
-        (IndexKind.TIME, TIMES[:12], False),
-        (IndexKind.TIME, bytes(12), False),
-        (IndexKind.TIME, bytes(24), True),
-        (IndexKind.TIME, TIMES + bytes(12), True),
-        (IndexKind.TIME, TIMES + bytes(11), True),
-        (IndexKind.TIME, TIMES[12:] + TIMES[:12], True),
-    ],
-)
-def test_padding_shows_in_the_first_and_last_entry(kind: IndexKind, data: bytes, *, padded: bool) -> None:
-    count = len(data) // kind.value
-    last = data[(count - 1) * kind.value : count * kind.value] if count else b""
-    assert is_padded(kind, len(data), data[: kind.value], last) is padded
 
 
 # ---- validity
