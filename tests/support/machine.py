@@ -122,8 +122,11 @@ class Machine:
         assert self._process is not None
         if self._process.poll() is not None:
             raise AssertionError("it does not boot:\n" + self.console.read_text(errors="replace")[-3000:])
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        return int(children[-1]) if children else 0
+        for child in Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split():
+            with contextlib.suppress(OSError):  # nspawn has other children on the way there
+                if re.search(r"(?m)^NSpid:\s+\d+\s+1$", Path(f"/proc/{child}/status").read_text()):
+                    return int(child)
+        return 0
 
     def run(self, *words: object, check: bool = True) -> str:
         """Run a command in it and return what it printed; `check`: it must end with 0."""

@@ -184,7 +184,7 @@ def test_a_directory_of_ours_is_recovered_telling_how_far_opened_and_shut_down_c
     machine.run("touch", "/opt/test/slow")
     machine.run("systemctl", "start", "--no-block", "logmend")
     said = machine.until(lambda: re.search("recovering .*", machine.show("logmend", "StatusText")))
-    how_far = r"recovering /var/lib/kafka/own: [0-9.]+ .iB of [0-9.]+ .iB, \d+ %, .*0 of 1 partition"
+    how_far = r"recovering /var/lib/kafka/own: \d+ %.*, [0-9.]+ .iB of [0-9.]+ .iB, .*0 of 1 partition"
     machine.until(lambda: re.match(how_far, machine.show("logmend", "StatusText")))
     assert machine.show("logmend", "ActiveState") == "activating", said
     machine.run("rm", "/opt/test/slow")
