@@ -92,12 +92,16 @@ class Work:
     def _side_by_side(self, requests: Sequence[Request]) -> Sequence[Made]:
         if not requests or (len(requests) == 1 and self.jobs == 1):
             return [self._made(request) for request in requests]
-        with ThreadPoolExecutor(len(requests), "log-dir") as pool:
+        pool = ThreadPoolExecutor(len(requests), "log-dir")
+        try:
             futures = [pool.submit(self._made, request) for request in requests]
             # Python handles signals in this thread, between two steps of it; a wait without an end would hold them up.
             while wait(futures, _WAIT_SECONDS).not_done:
                 pass
-        return [future.result() for future in futures]
+            return [future.result() for future in futures]
+        finally:
+            # After a signal the threads, which only read, are not waited for: one may have a terabyte of zeros to read.
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _made(self, request: Request) -> Made:
         try:
