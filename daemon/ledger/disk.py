@@ -183,7 +183,7 @@ class Disk:
 
     def is_from_device(self, file: ReadFile) -> bool:
         """Tell whether all bytes read from `file` certainly came from the device."""
-        return getattr(file, "from_device", False)
+        return isinstance(file, DeviceFile) and file.from_device
 
     def bases(self, directory: PurePath) -> list[int]:
         """Return the base offsets of the live segments, rising, by their names alone."""

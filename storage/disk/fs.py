@@ -15,6 +15,7 @@ import errno
 import fcntl
 import io
 import os
+import shutil
 import stat as stat_bits
 import struct
 import threading
@@ -23,8 +24,9 @@ from pathlib import PurePath
 from typing import Final, Protocol, Self, cast, runtime_checkable
 
 from storage.base.errors import FileVanished, LogDirInUse, ReadFault, printable
+from storage.disk import os_files
 from storage.disk.file_stat import ALL_KINDS, FileKind, FileStat, stat_of
-from storage.disk.os_files import SCANDIR, Fault, OsReadFile, OsWriteFile, kernel, read_fault, refusal, write_fault
+from storage.disk.os_files import Fault, OsReadFile, OsWriteFile, kernel, read_fault, refusal, write_fault
 from storage.disk.volume import open_volume
 
 __all__ = ["FileKind", "FileStat", "OsReadFile", "OsWriteFile", "read_fault", "write_fault"]  # exported
@@ -192,7 +194,7 @@ def _raising(fault: Fault, operation: str, path: PurePath) -> Iterator[None]:
 
 
 def _has_kernel() -> bool:
-    return _disk is not None and os.scandir is SCANDIR
+    return _disk is not None and os_files.LINUX
 
 
 def _open_plain(path: PurePath, mode: str, like: FileStat | None = None) -> io.FileIO:
@@ -271,10 +273,6 @@ class OsFs:
 
     def free_bytes(self, directory: PurePath) -> int:
         with _raising(read_fault, "asking for free space", directory):
-            if os.scandir is SCANDIR:
-                return (found := os.statvfs(directory)).f_bavail * found.f_frsize
-            import shutil  # noqa: PLC0415 (another disk knows no statvfs; and it takes 3 ms)
-
             return shutil.disk_usage(directory).free
 
     def create(self, path: PurePath, like: FileStat | None = None) -> WriteFile:

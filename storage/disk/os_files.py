@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Final, Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 from storage.base.errors import DiskFull, EnvironmentFault, FileVanished, ReadFault, WriteFault
 
@@ -22,9 +22,9 @@ except ImportError:  # it may not have been built, or from other sources
     seek_offset = lambda *_: None  # noqa: E731
     seek_time = lambda *_: None  # noqa: E731
 
-__all__ = ["SCANDIR", "Fault", "OsReadFile", "OsWriteFile", "kernel", "read_fault", "refusal", "write_fault"]
-SCANDIR: Final = os.scandir
-"""A test that replaces it shows another disk."""
+__all__ = ["Fault", "OsReadFile", "OsWriteFile", "kernel", "read_fault", "refusal", "write_fault"]
+LINUX: bool = sys.platform == "linux"
+"""Whether a descriptor may go to calls of Linux beside those of Python's own file objects."""
 _FULL, _GONE = (errno.ENOSPC, errno.EDQUOT), (errno.ENOENT, errno.ESTALE)
 Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
 Data = bytes | bytearray | memoryview
@@ -92,14 +92,14 @@ class OsReadFile(_OpenFile):
     def seek_offset(self, index: Data, base: int, end: int, offset: int, kind: type[T]) -> T | None:
         """See `_disk.seek_offset`; None where `storage.reading.segment_walk` has to look by itself."""
         with self._turn:
-            return seek_offset(self._number, index, base, end, offset, kind) if os.scandir is SCANDIR else None
+            return seek_offset(self._number, index, base, end, offset, kind) if LINUX else None
 
     def seek_time(
         self, times: Data, offsets: Data, base: int, end: int, timestamp: int, start: int, kind: type[T]
     ) -> T | None:
         """See `_disk.seek_time`; None where `storage.log.log_read` has to look by itself."""
         with self._turn:
-            if os.scandir is not SCANDIR:
+            if not LINUX:
                 return None
             return seek_time(self._number, times, offsets, base, end, timestamp, start, kind)
 
@@ -110,7 +110,7 @@ class OsReadFile(_OpenFile):
         """
         with self._turn:
             try:
-                if os.scandir is SCANDIR:
+                if LINUX:
                     start = os.lseek(self._number, position, os.SEEK_DATA)
                     return start, os.lseek(self._number, start, os.SEEK_HOLE)
             except (OSError, AttributeError) as error:  # not all systems know of holes
@@ -122,13 +122,13 @@ class OsReadFile(_OpenFile):
         """Tell whether the byte at `position` can be had without waiting for a disk; False where that is not told."""
         with self._turn:
             try:
-                return os.scandir is SCANDIR and os.preadv(self._number, [bytearray(1)], position, os.RWF_NOWAIT) > 0
+                return LINUX and os.preadv(self._number, [bytearray(1)], position, os.RWF_NOWAIT) > 0
             except (OSError, AttributeError):  # EAGAIN: it would have to be waited for
                 return False
 
     def descriptor(self) -> int:
         """Return the number of the open file, which ends with `close`; -1 where it is none of the real disk's."""
-        return self._raw.fileno() if os.scandir is SCANDIR else -1
+        return self._raw.fileno() if LINUX else -1
 
     def duplicate(self) -> int:
         """Return another descriptor of the file; `OSError` or `ValueError` once it is closed."""
@@ -147,7 +147,7 @@ class OsWriteFile(_OpenFile):
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         try:
-            if os.scandir is not SCANDIR:  # where O_APPEND is not known; the old place may be behind the end by now
+            if not LINUX:  # O_APPEND may not be honoured; the old place may be behind the end by now
                 self._raw.seek(0, os.SEEK_END)
             count = self._raw.write(data) if type(data) is bytearray else 0
             if count == len(data):

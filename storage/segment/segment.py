@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from storage.base.names import FileRole, FileState, segment_file_name
 from storage.base.units import INT32_MAX, Offset, TimestampMs
-from storage.disk.fs import FileStat, Fs, ReadFile
+from storage.disk.fs import FileStat, Fs, OsReadFile, ReadFile
 from storage.index.index_file import NAMES
 from storage.index.indexes import TimeEntry
 from storage.index.txn_index import AbortedTxn
@@ -184,21 +184,19 @@ class LogSegment:
     def find(self, offset: Offset) -> BatchPlace | None:
         """Return the first batch whose last offset is `offset` or more, None if there is none in this segment."""
         reader, index = self._log.reader(), self.indexes.offsets
-        quick = getattr(reader, "seek_offset", None)
-        if quick is not None:
-            match: BatchPlace | None = quick(index.data, self.base_offset, self.size, offset, BatchPlace)
+        if isinstance(reader, OsReadFile):
+            match = reader.seek_offset(index.data, self.base_offset, self.size, offset, BatchPlace)
             if match is not None:
                 return match
         return first_batch_reaching(reader, index.position_for(offset), self.size, offset)
 
     def find_record(self, timestamp: int, log_start: int, kind: type[T]) -> T | None:
         """Return timestamp and offset of the first record from both on, None where decoding has to tell."""
-        quick = getattr(self._log.reader(), "seek_time", None)
-        if quick is None:
+        reader = self._log.reader()
+        if not isinstance(reader, OsReadFile):
             return None
         times, offsets = self.indexes.times.data, self.indexes.offsets.data
-        match: T | None = quick(times, offsets, self.base_offset, self.size, timestamp, log_start, kind)
-        return match
+        return reader.seek_time(times, offsets, self.base_offset, self.size, timestamp, log_start, kind)
 
     def read_next_offset(self) -> Offset:
         """Return the offset behind the last batch, by its header; the base offset of an empty segment."""

@@ -21,6 +21,7 @@ from support.log_dirs import Files, live
 from support.memory_fs import Crashed
 
 from cli.main import main
+from storage.disk import os_files
 from storage.disk.fs import OsFs, OsWriteFile
 
 CHANGES = ("create", "truncate", "rename", "link", "remove", "make_dir", "set_mtime", "sync_file", "sync_dir")
@@ -61,6 +62,7 @@ class Machine:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.setattr(os_files, "LINUX", False)  # descriptors of fake files are not the kernel's
     return Machine(monkeypatch)
 
 

@@ -14,6 +14,7 @@ from pyfakefs.fake_filesystem_unittest import Patcher
 from support.memory_fs import Crashed, FaultFs, MemoryFs, TracingFs
 
 from storage.base.errors import DiskFull, EnvironmentFault, FileVanished, ReadFault, WriteFault
+from storage.disk import os_files
 from storage.disk.fs import FileKind, FileStat, Fs, OsFs, ReadOnlyFs, read_all, replace_atomically, temporary_name
 from storage.disk.overlay_fs import OverlayFs, _node
 
@@ -48,7 +49,8 @@ def os_symlink(at: PurePath, to: PurePath) -> None:
 @pytest.fixture(scope="module", params=["disk", "pyfakefs", "memory", "overlay"])
 def kind(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "pyfakefs":
-        with Patcher():
+        with Patcher(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os_files, "LINUX", False)  # descriptors are not the kernel's
             yield request.param
     else:
         yield request.param
