@@ -15,6 +15,7 @@ from support.batches import batch_v2
 from support.plain_file import Plain
 
 from storage.base.errors import FileVanished
+from storage.disk import os_files
 from storage.disk.fs import OsFs, ReadFile
 from storage.kernel.fold import SegmentFold
 from storage.kernel.rows import BatchRows, Stop
@@ -210,10 +211,12 @@ def test_a_signal_that_is_not_ours_does_what_it_did(tmp_path: Path, before: str,
     assert done.returncode == status, done.stderr
 
 
-def test_a_fake_file_system_is_read_and_not_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_whose_descriptor_is_not_the_kernels_is_read_and_not_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"")
     with OsFs().open_read(path) as file:
         assert file.descriptor() >= 0  # type: ignore[attr-defined]
-        monkeypatch.setattr(os, "scandir", lambda *_: None)
+        monkeypatch.setattr(os_files, "LINUX", False)
         assert file.descriptor() == -1  # type: ignore[attr-defined]
