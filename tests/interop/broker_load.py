@@ -266,4 +266,4 @@ def await_leaders(cluster: Cluster) -> None:
         led = {f"{name}-{n}" for name, topic in topics.items() for n, p in topic.partitions.items() if p.leader >= 0}
         return set(PARTITIONS) - led
 
-    until(lambda: not unled(), _PATIENCE, say=lambda: f"nobody leads {sorted(unled())}")
+    until(lambda: not unled(), _PATIENCE, say=lambda: f"no broker leads {sorted(unled())}")

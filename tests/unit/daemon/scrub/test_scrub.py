@@ -1,4 +1,4 @@
-"""Everything is read again within the promised time, in nobody's way, and nothing is told that is not so."""
+"""The scrubber reads everything again within the promised time, yields to the broker, and reports only what is so."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_clock_that_is_set_back_puts_nothing_off_and_one_that_jumps_ahead_brea
     assert guarded.kinds == []
 
 
-# ---- in nobody's way
+# ---- yielding to others
 
 
 def test_it_pauses_also_over_a_restart_until_it_is_told_to_go_on(guarded: Guarded) -> None:

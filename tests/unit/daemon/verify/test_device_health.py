@@ -1,4 +1,4 @@
-"""A device on which many files cannot be read in a short time is left alone until somebody says otherwise."""
+"""A device on which many files cannot be read in a short time is left alone until the operator resumes it."""
 
 from __future__ import annotations
 
