@@ -137,14 +137,14 @@ class Load:
             to.poll(0)
 
     def _pay(self) -> None:
-        rng = random.Random(f"{self._seed} payments")
-        with contextlib.suppress(KafkaException):
-            to = transactional(self.cluster)
-            for number in itertools.count():
-                contents = [self.content(rng) for _ in range(rng.randint(5, 60))]
-                pay(to, self.ledger, contents, commit=number % 4 != 3, is_over=self._stop.is_set)
-                if self._stop.is_set():
-                    return
+        rng, numbers = random.Random(f"{self._seed} payments"), itertools.count()
+        while not self._stop.is_set():
+            # A fatal error ends a producer and not the load: the next one aborts what it left open.
+            with contextlib.suppress(KafkaException):
+                to = transactional(self.cluster, is_over=self._stop.is_set)
+                while not self._stop.is_set():
+                    contents = [self.content(rng) for _ in range(rng.randint(5, 60))]
+                    pay(to, self.ledger, contents, commit=next(numbers) % 4 != 3, is_over=self._stop.is_set)
 
 
 def create_topics(cluster: Cluster) -> None:
@@ -155,10 +155,13 @@ def create_topics(cluster: Cluster) -> None:
         future.result(_PATIENCE)
 
 
-def transactional(cluster: Cluster) -> Producer:
-    """Return a transactional producer; whatever an earlier one of its kind left open is aborted."""
+def transactional(cluster: Cluster, *, is_over: Callable[[], bool] | None = None) -> Producer:
+    """Return a transactional producer; whatever an earlier one of its kind left open is aborted.
+
+    Raises `KafkaException` if that fails, or has not come to an end when `is_over` says so (by default after a minute).
+    """
     to = producer(cluster, **{"transactional.id": "till", "transaction.timeout.ms": 60_000})
-    to.init_transactions(_PATIENCE)
+    _insist(to.init_transactions, is_over or _patience())
     return to
 
 
@@ -174,8 +177,7 @@ def pay(
 
     Raises `KafkaException` if that fails, or has not come to an end when `is_over` says so (by default after a minute).
     """
-    deadline = time.monotonic() + _PATIENCE
-    is_over = is_over or (lambda: time.monotonic() > deadline)
+    is_over = is_over or _patience()
     values = []
     to.begin_transaction()
     for key, value in contents:
@@ -186,11 +188,16 @@ def pay(
     (ledger.committed if commit else ledger.aborted).update(values)
 
 
-def _insist(end: Callable[[float], object], is_over: Callable[[], bool]) -> None:
-    """End a transaction, in short calls: the broker may be killed meanwhile."""
+def _patience() -> Callable[[], bool]:
+    deadline = time.monotonic() + _PATIENCE
+    return lambda: time.monotonic() > deadline
+
+
+def _insist(call: Callable[[float], object], is_over: Callable[[], bool]) -> None:
+    """Begin a producer or end a transaction, in short calls: the broker may be killed meanwhile."""
     while True:
         try:
-            end(1.0)
+            call(1.0)
         except KafkaException as error:
             if is_over() or not error.args[0].retriable():
                 raise
