@@ -15,6 +15,7 @@ from recovery.plan.plan import LogDirPlan
 from storage.base.errors import LogmendError, printable
 from storage.base.names import FileName, FileRole, FileState, parse_file_name
 from storage.disk.fs import FileKind, Fs, ReadFs, read_all
+from storage.disk.second_names import cut_file
 from storage.index.indexes import IndexKind, used_length
 
 
@@ -89,8 +90,7 @@ def trim_indexes(fs: Fs, directory: PurePath) -> None:
         log = entries.get(path.with_suffix(FileRole.LOG.value).name)
         size = used_length(read_all(fs, path, _INDEX_LIMIT), kind, 0 if log is None else log.size)
         if size < stat.size:
-            fs.truncate(path, size)
-            fs.sync_file(path)
+            cut_file(fs, path, size)
 
 
 _KINDS: Final = {FileRole.INDEX: IndexKind.OFFSET, FileRole.TIME_INDEX: IndexKind.TIME}

@@ -38,6 +38,7 @@ from storage.base.names import FileRole, segment_file_name
 from storage.base.units import Offset
 from storage.disk.buffers import page_aligned
 from storage.disk.fs import FileKind, FileStat, Fs, ReadFs, WriteFile, temporary_name
+from storage.disk.second_names import cut_file
 from storage.disk.syncing import SYNC_THREADS, sync_all
 
 if TYPE_CHECKING:
@@ -406,23 +407,8 @@ class _Directory:
 
     def _cut(self, action: TruncateTo) -> None:
         self._report(action)
-        stat = self._fs.stat(action.path)
-        if stat.links > 1:
-            self._cut_copy(action, stat)
-            return
-        self._fs.truncate(action.path, action.size)
-        # The time of the last write is data to Kafka: retention of old formats goes by it.
-        self._fs.set_mtime(action.path, stat.mtime_ns)
-        self._fs.sync_file(action.path)
+        cut_file(self._fs, action.path, action.size)
         self._done.synced.add(action.path)
-
-    def _cut_copy(self, action: TruncateTo, stat: FileStat) -> None:
-        """Cut a file that has another name somewhere, maybe in a backup made of hard links: that one stays whole."""
-        temporary = temporary_name(action.path)
-        self._write_new(temporary, self._pieces(action.path, 0, action.size, new_digest()), stat, private=False)
-        self._fs.set_mtime(temporary, stat.mtime_ns)
-        self._fs.rename(temporary, action.path)
-        self._fs.sync_dir(self._directory)
 
     def _replace(self, actions: Sequence[ReplaceFile]) -> None:
         """Write all, sync all, then give each its name, in their order."""

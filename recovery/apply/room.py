@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Final
 
 from recovery.plan.orders import Orders
-from recovery.plan.plan import KeepCopy, LogDirPlan, Quarantine, ReplaceFile, SpliceSegment, SplitLog
+from recovery.plan.plan import KeepCopy, LogDirPlan, Quarantine, ReplaceFile, SpliceSegment, SplitLog, TruncateTo
 from storage.base.errors import FileVanished, NoRoom, WriteFault
 from storage.disk.fs import FileKind, Fs, ReadFs
 
@@ -28,6 +28,7 @@ def check_room(fs: ReadFs, plan: LogDirPlan, orders: Orders) -> bool:
     derived = sum(a.size for a in actions if isinstance(a, ReplaceFile))
     derived += sum(piece.size for a in actions if isinstance(a, SplitLog) for piece in a.pieces)
     evidence += sum(a.size for a in actions if isinstance(a, SpliceSegment | KeepCopy))
+    derived += sum(a.size for a in actions if isinstance(a, TruncateTo) and fs.stat(a.path).links > 1)
     free = fs.free_bytes(plan.log_dir)
     keep_at = orders.quarantine_dir
     room = free if keep_at is None else fs.free_bytes(keep_at)

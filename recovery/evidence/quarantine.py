@@ -14,6 +14,7 @@ from recovery.evidence.manifest import Item
 from storage.base.errors import CheckpointCorrupt, FileVanished, NoRoom, PlanStale
 from storage.disk.buffers import page_aligned
 from storage.disk.fs import Fs, ReadFs, temporary_name
+from storage.disk.second_names import replace_by_copy
 
 _CHUNK: Final = 1 << 20
 _LARGEST: Final = 1 << 32
@@ -61,7 +62,9 @@ def _refuse_unless_possible(fs: Fs, one: Kept) -> None:
         state = _state(fs, one, item)
         if state.refused:
             raise PlanStale(one.directory / item.name, state.refused)
-        needed += item.size if item.step == "cut" and not state.done else 0
+        if item.step == "cut" and not state.done:
+            stat = fs.stat(_where_it_is(fs, one, item))
+            needed += item.size + (stat.size if stat.links > 1 else 0)
     # Zeroes are only counted, and a number costs nothing: the writer of a manifest may have put any there.
     room = fs.free_bytes(one.directory) if needed else 0
     if needed > room:
@@ -194,7 +197,10 @@ def _undo(fs: Fs, one: Kept, item: Item) -> None:
 
 
 def _put_tail_back(fs: Fs, one: Kept, item: Item, path: PurePath) -> None:
-    size = fs.stat(path).size
+    stat = fs.stat(path)
+    if stat.links > 1:
+        replace_by_copy(fs, path, stat, stat.size)
+    size = stat.size
     if size > item.position and not _tail_is(fs, one, item, path, size, torn=False):
         size = item.position
         fs.truncate(path, size)

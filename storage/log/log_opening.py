@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from storage.base.config import LogConfig
 from storage.base.names import FileName, FileRole, FileState, parse_file_name
 from storage.base.refusals import LogUnusable
 from storage.base.units import Offset
 from storage.disk.fs import FileKind, FileStat, Fs
+from storage.disk.second_names import replace_by_copy
 from storage.segment.segment import LogSegment
 from storage.segment.segment_types import SegmentLimits
+
+_WRITTEN: Final = (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_INDEX)
+"""What grows in the last segment of a log."""
 
 
 class Found(NamedTuple):
@@ -40,6 +44,8 @@ def open_segments(
 ) -> Found:
     """Open every segment in the directory; without any, make one at `log_start`. `.deleted` files are removed.
 
+    A file of the last segment with a second name, maybe that of a backup, becomes a copy, as it is about to be written.
+
     Raises `LogUnusable` if a compaction was cut off, or an index has no log: recovery has to run first.
     """
     listing = fs.entries(directory)
@@ -51,6 +57,10 @@ def open_segments(
         if name.state is FileState.DELETED and name.role is not FileRole.METADATA_SNAPSHOT:
             fs.remove(directory / name.name)
     bases = _numbers(names, FileRole.LOG)
+    for name in names:
+        stat = listing[name.name]
+        if bases and name.base_offset == bases[-1] and name.role in _WRITTEN and stat.links > 1:
+            replace_by_copy(fs, directory / name.name, stat, stat.size)
     segments = [
         LogSegment.open(fs, directory, base, limits, now_ms, listing=listing, jitter_ms=jitter()) for base in bases
     ]

@@ -123,6 +123,27 @@ class Trial:
         )  # fmt: skip
 
 
+BACKUP = PurePath("/backup/orders-0")
+
+
+class LinkedTrial(Trial):
+    """A trial on files that all have a second name in a backup made by `cp -al`."""
+
+    def make(self) -> MemoryFs:
+        fs = super().make()
+        fs.plant(BACKUP, FileKind.DIRECTORY)
+        for name in fs.entries(TOP / "orders-0"):
+            fs.link(TOP / "orders-0" / name, BACKUP / name)
+        fs.sync_dir(BACKUP)
+        return fs
+
+    def judge(self, fs: MemoryFs) -> None:
+        wanted = {name.partition("/")[2]: data for name, data in self.files.items() if name.startswith("orders-0/")}
+        assert fs.contents(str(BACKUP)) == wanted
+        super().judge(fs)
+        assert fs.contents(str(BACKUP)) == wanted
+
+
 def assert_marker_speaks_of_what_was(before: Files, now: Files) -> None:
     """Whoever finds the clean shutdown marker trusts every file: it is the first to go."""
     if MARKER in now:
@@ -171,6 +192,11 @@ def _differences(found: Files, wanted: Files) -> list[str]:
 def test_a_recovery_that_dies_anywhere_ends_as_one_undisturbed(kind: str) -> None:
     counts = Trial(damaged(KINDS[kind], files=SOUND)).crash()
     assert counts.states > 1
+
+
+@pytest.mark.parametrize("kind", ["torn_tail", "zero_tail", "closed_index_padded", "damage_with_later_segments"])
+def test_a_recovery_of_files_with_a_second_name_that_dies_anywhere_changes_no_backup(kind: str) -> None:
+    assert LinkedTrial(damaged(KINDS[kind], files=SOUND)).crash().states > 1
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS) if STATES == "all" else random.Random(SEED).sample(sorted(KINDS), 8))

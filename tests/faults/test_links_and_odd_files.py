@@ -139,14 +139,57 @@ def test_a_place_for_copies_that_is_a_link_leads_nowhere_else(tmp_path: Path, ca
     assert sorted(path.name for path in canary.iterdir()) == ["00000000000000000000.log", "file"]
 
 
-def test_a_log_that_has_a_second_name_elsewhere_is_cut_without_touching_that(tmp_path: Path) -> None:
-    """A backup made of hard links stays what it was."""
-    home = write_tree(tmp_path / "data", DAMAGES["torn"])
-    backup = tmp_path / "backup"
-    shutil.copytree(home, backup, copy_function=os.link)
+def linked(home: Path) -> Path:
+    """Return a backup of a directory as `cp -al` makes it: second names of the same files."""
+    return Path(shutil.copytree(home, home.with_name("backup"), copy_function=os.link))
+
+
+@pytest.mark.parametrize("damage", sorted(DAMAGES))
+def test_a_backup_made_of_hard_links_stays_what_it_was_when_the_directory_is_recovered(
+    tmp_path: Path, damage: str
+) -> None:
+    home = write_tree(tmp_path / "data", DAMAGES[damage])
+    backup = linked(home)
     was = tree(backup)
-    assert run("recover", home)[0] == 0
+    assert run("recover", "--accept-loss", home)[0] == 0
+    assert tree(home) != was
     assert tree(backup) == was
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["beside", "elsewhere"])
+@pytest.mark.parametrize("damage", sorted(DAMAGES))
+def test_a_backup_made_after_a_recovery_stays_what_it_was_when_that_is_undone(
+    tmp_path: Path, damage: str, elsewhere: bool
+) -> None:
+    home = write_tree(tmp_path / "data", DAMAGES[damage])
+    before, kept = tree(home), tmp_path / "kept"
+    kept.mkdir()
+    place = ["--quarantine", kept] if elsewhere else []
+    assert run("recover", "--accept-loss", *place, home)[0] == 0
+    backup = linked(home)
+    was = tree(backup)
+    status, said = run("quarantine", "restore", "--all", *(["--quarantine", kept] if elsewhere else []), home)
+    assert status == 0, said
+    assert tree(backup) == was
+    assert tree(home) == before
+
+
+def test_a_log_of_ones_own_that_has_a_backup_made_of_hard_links_grows_beside_it(tmp_path: Path) -> None:
+    home = tmp_path / "data"
+    assert run("topics", "create", "--log-dir", home, "--topic", "t", "--partitions", "1")[0] == 0
+    append(home, '{"value":"a"}\n')
+    backup = linked(home)
+    was = tree(backup)
+    append(home, '{"value":"b"}\n')
+    assert tree(backup) == was
+    assert [path.stat().st_nlink for path in sorted((home / "t-0").glob("*.log"))] == [1]
+    status, said = run("read", "--log-dir", home, "--topic", "t", "--json")
+    assert (status, said.count('"value"')) == (0, 2), said
+
+
+def append(home: Path, lines: str) -> None:
+    command = [sys.executable, "-m", "cli.main", "append", "--log-dir", str(home), "--topic", "t"]
+    subprocess.run(command, env=environment(), input=lines, text=True, check=True, timeout=60, cwd="/")
 
 
 def test_a_directory_mounted_in_the_place_of_a_partition_is_worked_on_as_one(tmp_path: Path) -> None:
