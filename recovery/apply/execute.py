@@ -350,7 +350,6 @@ class _Directory:
         """Carry out the actions in their order, with a sync wherever the next step relies on the one before."""
         replaced = [a for a in actions if isinstance(a, ReplaceFile)]
         splits = [a for a in actions if isinstance(a, SplitLog)]
-        self._rename([(a, temporary_name(a.path), a.path) for a in actions if isinstance(a, SpliceSegment)])
         asides = [a for a in actions if isinstance(a, SetAside)]
         in_the_way = {_piece_path(s, piece).name + suffix for s in splits for piece in s.pieces for suffix in _NOT_YET}
         for suffix in _NOT_YET:
@@ -361,6 +360,7 @@ class _Directory:
             self._move_pieces(split, temporary_name(PurePath("-")).name[1:], _CLEANED)
             self._move_pieces(split, _CLEANED, _SWAP)
         self._step_aside([a for a in asides if a.path.name not in in_the_way])
+        self._rename([(a, temporary_name(a.path), a.path) for a in actions if isinstance(a, SpliceSegment)])
         for cut in (a for a in actions if isinstance(a, TruncateTo)):
             self._cut(cut)
         self._rename([(a, a.path, a.target) for a in actions if isinstance(a, Rename)])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from recovery.evidence.kept import Kept
 from recovery.evidence.manifest import Item
 from recovery.heal.replica import DirectorySource, ReplicaSource, ReplicaUnusable
-from recovery.partition.losses import BEHIND_A_CUT, BELOW_THE_START
+from recovery.segment.losses import BEHIND_A_CUT, BELOW_THE_START
 from storage.base.errors import CorruptData, EnvironmentFault, FileVanished
 from storage.base.names import FileRole, FileState, parse_directory_name, parse_file_name
 from storage.base.units import TopicPartition

@@ -130,6 +130,8 @@ def _where_it_is(fs: ReadFs, one: Kept, item: Item) -> PurePath:
 
 
 def _state_of_cut(fs: ReadFs, one: Kept, item: Item, path: PurePath) -> _State:
+    if any(other.step == "replaced" and other.name == item.name for other in one.manifest.items):
+        return _State(done=True)  # the whole file of before comes back
     size = _size(fs, path)
     if size is None:
         return _GONE

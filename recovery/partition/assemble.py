@@ -28,6 +28,7 @@ def assemble(survey: Survey, logs: Logs, changes: Changes) -> PlannedPartition:
         *changes.copies,
         *changes.splits,
         *changes.asides,
+        *changes.splices,
         *changes.truncates,
         *(rename for rename in changes.renames if rename.path not in gone),
         *sorted(changes.replaces, key=lambda r: (r.path.suffix not in (".index", ".timeindex"), str(r.path))),

@@ -10,7 +10,17 @@ from recovery.partition.partition import Survey
 from recovery.plan.decide import Flushed, Where, judge
 from recovery.plan.digest import sha256_of
 from recovery.plan.findings import Finding
-from recovery.plan.plan import Cut, Quarantine, Rename, ReplaceFile, SetAside, SplitLog, TruncateTo, Verdict
+from recovery.plan.plan import (
+    Cut,
+    Quarantine,
+    Rename,
+    ReplaceFile,
+    SetAside,
+    SpliceSegment,
+    SplitLog,
+    TruncateTo,
+    Verdict,
+)
 from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import Wanted
 
@@ -25,6 +35,7 @@ class Changes(NamedTuple):
     cuts: tuple[Cut, ...] = ()
     copies: tuple[Quarantine, ...] = ()
     splits: tuple[SplitLog, ...] = ()
+    splices: tuple[SpliceSegment, ...] = ()
     asides: tuple[SetAside, ...] = ()
     truncates: tuple[TruncateTo, ...] = ()
     renames: tuple[Rename, ...] = ()

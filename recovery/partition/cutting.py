@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from recovery.partition.changes import Changes, circumstances, files_aside, joined, judged
-from recovery.partition.losses import BEHIND_A_CUT, BELOW_THE_START
 from recovery.partition.partition import Survey
 from recovery.plan.decide import Decision, Flushed, judge
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import Cut, Quarantine, TruncateTo, Verdict
+from recovery.segment.losses import BEHIND_A_CUT, BELOW_THE_START
 from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import LogDamage, SegmentReport
 from storage.base.names import FileRole, segment_file_name
@@ -91,8 +91,9 @@ class _Damaged(NamedTuple):
         return bool(self.later) and self.later[0].base_offset == self.damage.next_offset
 
     def verdict(self) -> Verdict:
+        is_whole = self.damage.kind is Damage.BATCH_ORDER  # the batch itself, which is only at the wrong place
         alive = any(self.reports[f.base_offset].valid_size > 0 for f in self.later) and not self.is_followed
-        valid_after = self.damage.sound_at is not None or alive
+        valid_after = is_whole or self.damage.sound_at is not None or alive
         where = circumstances(self.survey, self.flushed(), valid_after=valid_after)
         verdict = judge(self.finding(), where)
         if verdict.decision != _HOLD or self.number < self.survey.scope:
@@ -109,7 +110,10 @@ class _Damaged(NamedTuple):
             return Flushed.UNKNOWN
         if self.number < self.survey.scope or self.damage.next_offset < points.recovery_point:
             return Flushed.YES
-        return Flushed.YES if self.jumps_over(points.recovery_point) else Flushed.NO
+        if self.jumps_over(points.recovery_point):
+            return Flushed.YES
+        # Of offsets that contradict one another none tells which batches lie below the recovery point.
+        return Flushed.UNKNOWN if self.damage.kind is Damage.BATCH_ORDER else Flushed.NO
 
     def jumps_over(self, offset: int) -> bool:
         """Tell whether the offsets of the segment pass over `offset` without a batch that begins there.

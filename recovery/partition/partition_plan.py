@@ -7,18 +7,20 @@ its log is then decided upon again, from the reports on the files as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 
 from recovery.partition.assemble import assemble, scanned_bytes, without_actions
 from recovery.partition.changes import Changes, circumstances, joined, judged, replacing
 from recovery.partition.cutting import Logs, decide_logs, ends_below_its_start, leave_none
 from recovery.partition.derive import SideFiles
-from recovery.partition.losses import lost_ends
+from recovery.partition.ordering import InOrder, put_in_order, splice_ordered
 from recovery.partition.partition import Survey
 from recovery.partition.side_files import Derived, derive, repair_epochs, repair_partition_metadata, repair_side_files
 from recovery.partition.splitting import segment_of, split_overflowing
 from recovery.plan.decide import judge
 from recovery.plan.findings import Damage, Finding, Subject
 from recovery.plan.plan import PlannedPartition, Quarantine, TruncateTo
+from recovery.segment.losses import lost_ends
 from recovery.segment.segment_report import SegmentReport
 from recovery.segment.verify import scan_segment
 from storage.base.errors import ReadFault, UnsupportedFormat
@@ -50,11 +52,13 @@ def no_plan(survey: Survey) -> PlannedPartition:
 
 
 def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartition:
-    findings = [*survey.findings, *(finding for report in reports.values() for finding in report.findings)]
+    in_order = put_in_order(survey, reports, reader)
+    findings = [*survey.findings, *in_order.findings]
+    findings += (finding for report in in_order.reports.values() for finding in report.findings)
     if any(finding.kind.subject in _STOPPING for finding in findings):
         notes = (f for f in findings if f.kind.subject in (*_STOPPING, Subject.NONE))
         return without_actions(survey, judged(survey, *notes), sum(r.scanned_bytes for r in reports.values()))
-    decided, logs, derived = _decide(survey, reports, reader)
+    decided, logs, derived = _decide(survey, reports, in_order, reader)
     where, gone = circumstances(survey, held=logs.held), logs.changes.paths_aside()
     verdicts = tuple(
         judge(finding, where)
@@ -77,22 +81,29 @@ def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartiti
     return assemble(survey, logs, joined(before, *after))
 
 
-def _decide(survey: Survey, reports: Reports, reader: LogReader) -> tuple[Logs, Logs, Derived]:
+def _decide(survey: Survey, reports: Reports, in_order: InOrder, reader: LogReader) -> tuple[Logs, Logs, Derived]:
     """Return the logs as decided, the same with overlong segments split, and what follows for their side files.
 
     Where a batch can not follow those before it, the log ends there, and all is decided again with that known.
     """
+    unproven: frozenset[PurePath] = frozenset()
     while True:
-        decided = decide_logs(survey, reports)
-        logs = split_overflowing(survey, decided, reader)
-        derived = derive(survey, logs, reader)
+        decided = decide_logs(survey, in_order.reports)
+        logs = split_overflowing(in_order.survey, decided, reader)
+        derived = derive(in_order.survey, logs, reader)
         if derived.side.refused is None:
-            return decided, logs, derived
-        reports = _with_refusal(survey, reports, logs, derived.side, reader)
+            return decided, splice_ordered(survey, logs, in_order), derived
+        report = _with_refusal(in_order.survey, logs, derived.side, reader)
+        seen = in_order.translated(report)
+        if seen is not None:
+            in_order = in_order._replace(reports={**in_order.reports, report.base_offset: seen})
+        else:  # the order in which batches stand is not proven where the producers refuse it
+            unproven |= {report.files.log}
+            in_order = put_in_order(survey, reports, reader, but=unproven)
 
 
-def _with_refusal(survey: Survey, reports: Reports, logs: Logs, side: SideFiles, reader: LogReader) -> Reports:
-    """Return the reports with a new one on the segment that holds the refused batch: its log ends before that."""
+def _with_refusal(survey: Survey, logs: Logs, side: SideFiles, reader: LogReader) -> SegmentReport:
+    """Return a new report on the segment that holds the refused batch: its log ends before that."""
     assert side.refused is not None
     base, offset, reason = side.refused
     log, segments = segment_of(logs, base), survey.resolved.segments
@@ -112,7 +123,7 @@ def _with_refusal(survey: Survey, reports: Reports, logs: Logs, side: SideFiles,
         else f
         for f in report.findings
     ]
-    return {**reports, report.base_offset: report}
+    return report
 
 
 def _repair_indexes(survey: Survey, logs: Logs, before: Changes) -> Changes:

@@ -46,6 +46,8 @@ class Damage(Enum):
     BATCH_MAGIC = "batch_magic"
     BATCH_ORDER = "batch_order"
     BATCH_STATE = "batch_state"
+    BATCH_DOUBLED = "batch_doubled"
+    BATCHES_SWAPPED = "batches_swapped"
     RECORD_UNDECODABLE = "record_undecodable"
     OFFSET_OVERFLOW = "offset_overflow"
     LOG_MISSING = "log_missing"
@@ -142,6 +144,8 @@ _NAMED: Final = {
     Damage.LOG_START_ABOVE_END: Subject.CHECKPOINT,
     Damage.RECORD_UNDECODABLE: Subject.NONE,
     Damage.OFFSET_OVERFLOW: Subject.LEFTOVER,
+    Damage.BATCH_DOUBLED: Subject.LEFTOVER,
+    Damage.BATCHES_SWAPPED: Subject.LEFTOVER,
 }
 _PREFIXES: Final = {
     ("torn_", "zero_", "garbage_", "batch_"): Subject.LOG,

@@ -136,6 +136,8 @@ def action_row(action: Action) -> tuple[str, str, str]:
             return "copy", name, f"{full_size(action.size)} from {action.position}: {printable(action.reason)}"
         case SpliceSegment():
             filled = sum(piece.position is None for piece in action.pieces)
+            if not filled:
+                return "splice", name, f"{printable(action.reason)}, {full_size(action.size)} in all"
             return "splice", name, f"{count(filled, 'hole')} filled from a replica, {full_size(action.size)} in all"
         case SplitLog():
             return "split", name, f"into {count(len(action.pieces), 'segment')}"

@@ -246,7 +246,7 @@ class LogWalk:
         self._step, self._file, self._path, self._size = step, file, path, size
         self._window = len(self._buffer) // 2
         self._at = self._have = self._window  # buffer[at:have] holds the file from `position` on
-        self._last_position = self._before_last = 0
+        self._last_position, self._before_last = start, next_offset
         self.position, self.next_offset = start, next_offset
 
     @property

@@ -81,10 +81,6 @@ def _keeps_all_of_theirs(outcome: Outcome) -> bool:
     )
 
 
-def _cut(outcome: Outcome, kinds: Iterable[str]) -> bool:
-    return any(v["decision"] == "cut" and v["kind"] in kinds for v in outcome.verdicts)
-
-
 def _kafka_empties_segments(outcome: Outcome) -> bool:
     theirs, ours = _bases(outcome.theirs), dict(_bases(outcome.ours))
     return bool(theirs) and theirs[-1][1] == 0 and ours.get(theirs[-1][0], 0) > 0 and _keeps_all_of_theirs(outcome)
@@ -139,7 +135,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("keeps_contiguous_segments", _keeps_contiguous),
     Rule("log_end_at_the_base", _gives_offsets_out_again),
     Rule("no_hole_behind_a_cut", _hole_behind),
-    Rule("order_cut", lambda o: _cut(o, ["batch_order", "batch_state"])),
+    Rule("order_restored", lambda o: has(o, ["batch_doubled", "batches_swapped"])),
     Rule("topic_id_from_metadata", lambda o: has(o, ["metadata_missing"]), frozenset({"partition.metadata"})),
     Rule("epochs_rebuilt", lambda o: has(o, ["epochs_missing", "epochs_corrupt", "epochs_differ"]), _EPOCHS),
     Rule("marker_removed", lambda o: o.marker_removed, frozenset({".index", ".timeindex", ".snapshot", ".txnindex"})),
@@ -177,6 +173,7 @@ def _holds_with_cause(outcome: Outcome) -> bool:
     jumped = {gap["file"] for gap in gaps}  # the offsets behind it say nothing of what was flushed
     flushed = [v for v in held if points["clean"] or v["offset"] <= points["recovery_point"] or v["file"] in jumped]
     unknown = [v for v in held if v["row"] == "f?" and (points["metadata"] or not points["point_known"])]
+    unknown += [v for v in held if v["row"] == "f?" and v["kind"] == "batch_order" and v not in unknown + flushed]
     return bool(held) and len(flushed) + len(unknown) >= len(held)
 
 

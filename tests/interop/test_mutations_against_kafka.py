@@ -86,7 +86,7 @@ EXAMPLES: dict[str, int | tuple[Callable[[Path], None], str, str]] = {
     "keeps_contiguous_segments": (stray_bytes_behind_a_closed_segment, "kafka-2.8", "0/data/orders-0"),
     "log_end_at_the_base": 495,
     "no_hole_behind_a_cut": 974,
-    "order_cut": 34,
+    "order_restored": 34,
     "topic_id_from_metadata": 5,
     "epochs_rebuilt": 579,
     "marker_removed": 47,
@@ -140,7 +140,7 @@ def test_equal_results_need_no_rule() -> None:
     assert explain(sound_outcome()) == (["equal"], [])
 
 
-def test_a_log_that_we_cut_and_kafka_does_not_is_explained_by_damaged_order_alone() -> None:
+def test_a_log_that_we_shorten_and_kafka_does_not_is_explained_by_batches_put_in_order_alone() -> None:
     outcome = sound_outcome()
     outcome.ours = outcome.ours | {"log_end": 15, "segments": [{"base": 0, "size": 100}, {"base": 10, "size": 20}]}
     assert explain(outcome) == (["unexplained"], ["log_end", "segments"])
@@ -148,7 +148,9 @@ def test_a_log_that_we_cut_and_kafka_does_not_is_explained_by_damaged_order_alon
     outcome.verdicts = [verdict]
     assert explain(outcome) == (["unexplained"], ["log_end", "segments"])
     outcome.verdicts = [verdict | {"kind": "batch_order"}]
-    assert explain(outcome) == (["order_cut"], [])
+    assert explain(outcome) == (["unexplained"], ["log_end", "segments"])
+    outcome.verdicts = [verdict | {"kind": "batch_doubled"}]
+    assert explain(outcome) == (["order_restored"], [])
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,18 @@ def batch_no_broker_writes(files: Files) -> None:
 
 
 @kind
+def batch_there_twice(files: Files) -> None:
+    batches = segment(20)
+    files[LAST] = b"".join([*batches[:3], batches[1], *batches[3:]])
+
+
+@kind
+def neighbours_exchanged(files: Files) -> None:
+    batches = segment(20)
+    files[LAST] = b"".join([*batches[:3], batches[4], batches[3]])
+
+
+@kind
 def everything_unflushed_is_gone(files: Files) -> None:
     files[LAST] = bytes(len(files[LAST]))
 
