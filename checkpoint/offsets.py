@@ -43,6 +43,15 @@ def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
     return text.encode((*partition, offset) for partition, offset in sorted(offsets.items()))
 
 
+def can_be_listed(partition: TopicPartition) -> bool:
+    """Tell whether an entry for the partition would be read back: its topic has no white space and is UTF-8."""
+    try:
+        text.encode([partition])
+    except ValueError:
+        return False
+    return True
+
+
 def read_offsets(fs: ReadFs, path: PurePath) -> dict[TopicPartition, Offset]:
     """Return what the file holds; raises as `decode_offsets` does, and `FileVanished` and `ReadFault`."""
     return text.read(fs, path, LIMIT, decode_offsets)

@@ -14,7 +14,8 @@ from storage.base.errors import ConfigInvalid, CorruptData, EnvironmentFault, Wr
 from storage.base.names import METADATA_TOPIC, REMOTE_INDEX_CACHE, parse_directory_name, parse_root_file_name
 from storage.disk.fs import FileKind, FileStat, ReadFs
 
-_PARTITION_FILES: Final = ("partition.metadata", "leader-epoch-checkpoint")
+_PARTITION_FILES: Final = frozenset({"partition.metadata", "leader-epoch-checkpoint"})
+_OURS: Final = (".logmend", ".logmend.json", ".tmp")
 _DIGITS: Final = 20
 
 
@@ -72,8 +73,14 @@ def find_target(fs: ReadFs, name: str) -> Target:
 
 
 def _is_partition(fs: ReadFs, path: PurePath) -> bool:
-    files = [name for name, stat in fs.entries(path).items() if stat.kind is not FileKind.DIRECTORY]
-    return any(name in _PARTITION_FILES or _is_segment_file(name) for name in files)
+    """Tell whether a directory is that of one partition; a stray file with the name of a segment makes it none."""
+    entries = fs.entries(path)
+    if not _PARTITION_FILES.isdisjoint(entries):
+        return True
+    files = [name for name, stat in entries.items() if stat.kind is not FileKind.DIRECTORY]
+    return any(map(_is_segment_file, files)) and not any(
+        _is_of_broker(name, stat) and not name.endswith(_OURS) for name, stat in entries.items()
+    )
 
 
 def _is_segment_file(name: str) -> bool:

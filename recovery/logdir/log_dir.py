@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Final, TypeVar
 
 from checkpoint.markers import META_PROPERTIES, decode_meta_properties
-from checkpoint.offsets import decode_offsets, encode_offsets
+from checkpoint.offsets import can_be_listed, decode_offsets, encode_offsets
 from recovery.kraft.topic_ids import TopicIds
 from recovery.partition.inventory import owner_findings
 from recovery.partition.points import SMALL_FILE_LIMIT, Points
@@ -170,6 +170,10 @@ def _sort_directory_in(state: LogDirState, name: str, path: PurePath, stat: File
         directory = parse_directory_name(name)
     except CorruptData as error:
         evidence = f"{error.reason}: a broker refuses to start"
+        state.findings.append(Finding(Damage.UNKNOWN_DIRECTORY, path, evidence))
+        return
+    if not can_be_listed(directory.partition):
+        evidence = "a checkpoint cannot hold the name of its topic, so no recovery point of it can be kept"
         state.findings.append(Finding(Damage.UNKNOWN_DIRECTORY, path, evidence))
         return
     state.findings += _directory_owner(path, stat, owner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import unicodedata
@@ -14,6 +15,10 @@ import pytest
 from support.command import environment
 from support.faults import DAMAGES, write_tree
 from support.log_dirs import POINTS
+from support.recovering import tree
+
+from checkpoint.offsets import decode_offsets
+from storage.base.units import TopicPartition
 
 ONE_BYTE = [bytes([number]) for number in range(1, 256) if number != ord("/")]
 NASTY = [
@@ -117,3 +122,20 @@ def test_no_text_in_a_file_is_shown_raw(tmp_path: Path) -> None:
         assert b"Traceback" not in done.stderr
         assert done.returncode in range(8), done.stderr
         assert list(raw_in(done.stdout + done.stderr)) == [], words
+
+
+@pytest.mark.parametrize("topic", [b"a b", b"tab\there", b"two\nlines", b"\xff\xfe", b"\xed\xa0\x80"])
+def test_a_topic_that_no_checkpoint_can_hold_is_held_and_every_other_partition_is_recovered(
+    tmp_path: Path, topic: bytes
+) -> None:
+    """The recovery points of the others rise, and the partition itself is left as it was."""
+    home = write_tree(tmp_path / "data", DAMAGES["torn"])
+    odd = Path(os.fsdecode(os.path.join(os.fsencode(home), topic + b"-0")))
+    shutil.copytree(home / "orders-0", odd)
+    was = tree(odd)
+    for _ in range(2):
+        done = run("recover", home, "--json")
+        assert done.returncode == 3, done.stderr
+        assert tree(odd) == was
+    assert decode_offsets((home / POINTS).read_bytes()) == {TopicPartition("orders", 0): 27}
+    assert run("verify", home / "orders-0").returncode == 0

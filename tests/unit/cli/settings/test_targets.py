@@ -40,6 +40,24 @@ def test_a_partition_is_one_by_any_of_its_files(tmp_path: Path) -> None:
         assert kind_of(directory) is TargetKind.PARTITION
 
 
+@pytest.mark.parametrize("beside", ["meta.properties", "recovery-point-offset-checkpoint", ".lock", "orders-0/"])
+def test_a_stray_file_with_the_name_of_a_segment_makes_no_partition_of_a_log_directory(
+    tmp_path: Path, beside: str
+) -> None:
+    (tmp_path / "00000000000000000005.log").touch()
+    if beside.endswith("/"):
+        (tmp_path / beside).mkdir()
+    else:
+        (tmp_path / beside).touch()
+    assert kind_of(tmp_path) is TargetKind.LOG_DIR
+
+
+def test_what_a_recovery_has_kept_makes_no_log_directory_of_a_partition(tmp_path: Path) -> None:
+    for name in ("00000000000000000005.log", "0123456789ab.logmend.json", "kept.00000000000000000005.log.x.logmend"):
+        (tmp_path / name).touch()
+    assert kind_of(tmp_path) is TargetKind.PARTITION
+
+
 def test_a_link_and_a_relative_name_lead_to_the_same_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
