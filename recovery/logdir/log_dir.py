@@ -323,13 +323,27 @@ class _TopPlanner:
     def _touches_logs(self) -> bool:
         """Tell whether anything changes that the marker vouches for; the metadata log is recovered in any case."""
         names = {d.name for d in self._state.partitions if not is_cluster_metadata(d.partition)}
-        return any(_touches_the_log(action) for p in self._plans if p.partition in names for action in p.actions)
+        vouched = (p for p in self._plans if p.partition in names and not _only_finishes_swaps(p))
+        return any(_touches_the_log(action) for p in vouched for action in p.actions)
 
     def _by_partition(self) -> Mapping[TopicPartition, RecoveryPlan]:
         names = {directory.name: directory for directory in self._state.partitions}
         return {
             names[plan.partition].partition: plan for plan in self._plans if names[plan.partition].state is None
         }  # fmt: skip
+
+
+def _only_finishes_swaps(plan: RecoveryPlan) -> bool:
+    """Tell whether a partition gets what a broker's loader makes of it, with the marker or without.
+
+    A loader puts what an interrupted compaction has finished in place, and checks the indexes of those segments. Every
+    step of ours towards that leaves what the loader finishes, so that the marker goes on to vouch for all other logs.
+    """
+    segments = {action.target.stem for action in plan.actions if isinstance(action, Rename)}
+    return bool(segments) and all(
+        isinstance(action, Rename | SetAside) or (isinstance(action, ReplaceFile) and action.path.stem in segments)
+        for action in plan.actions
+    )
 
 
 def _touches_the_log(action: Action) -> bool:

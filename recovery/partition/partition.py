@@ -96,7 +96,8 @@ class Survey:
             self.shallow[report.base_offset] = report
             # Also where the whole of it is read next, maybe without an error: a disk that failed once is not believed.
             self.findings += [f for f in report.findings if f.kind in (Damage.READ_ERROR, Damage.VANISHED)]
-            if self._needs_scan(report):
+            # The marker does not vouch for what is put in place of a log that it spoke of.
+            if self._needs_scan(report) or segments[number].names[0].endswith(FileState.SWAP.value):
                 wanted.add(number)
         if self.options.depth != Depth.QUICK.value or self._epochs_are_lost():
             wanted |= set(range(len(segments)))
