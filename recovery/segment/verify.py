@@ -60,11 +60,18 @@ def scan_segment(
     bytes read since its last call. `refuse` is the base offset of a batch that is known to be impossible although its
     checksum holds; the log is taken to end before it. What the operating system refuses becomes a finding.
     """
-    report = SegmentReport(files, options.depth, 0, files.base_offset)
-    scan = _Scan(fs, files, options, reader, report, progress)
+    report, passed = SegmentReport(files, options.depth, 0, files.base_offset), 0
+
+    def count(size: int) -> None:
+        nonlocal passed
+        passed += size
+        progress(size)
+
+    scan = _Scan(fs, files, options, reader, report, count)
     try:
         with fs.open_read(files.log) as file:
             fold, checks = scan.run(file, refuse, against_files=not canonical)
+        progress(max(files.log_stat.size - passed, 0))
         _compare_indexes(fs, files, options, report, fold, checks, canonical=canonical, active=active)
     except FileVanished as fault:
         report.findings.append(Finding(Damage.VANISHED, fault.path, str(fault)))
@@ -100,7 +107,7 @@ class _Scan(NamedTuple):
             rises = read_believed_rises(file, files.log, report.valid_size, files.base_offset, self.reader)
             report.epochs, report.epochs_fall = tuple(rises), True
         report.scanned_bytes = size
-        report.damage = find_damage(file, files, scan, kind)
+        report.damage = find_damage(file, files, scan, kind, self.progress)
         if report.damage is not None:
             report.findings.append(damage_finding(files, report.damage))
         if records is not None:
@@ -147,7 +154,7 @@ class _Scan(NamedTuple):
             scan = self.reader.scan(file, path, size, base_offset, on_rows)
         else:
             scan = self.reader.fold(file, path, size, base_offset, fold, on_folded)
-        self.progress(size - done)
+        self.progress(max(scan.valid_size - done, 0))
         return fold, scan, refused
 
 
@@ -197,13 +204,22 @@ def _packed(events: ProducerEvents, room: Room) -> array[int] | None:
     return packed if room.take(packed.itemsize * len(packed)) else None
 
 
-def find_damage(file: ReadFile, files: SegmentFiles, scan: LogScan, known: Damage | None = None) -> LogDamage | None:
-    """Return what is wrong where a scan ended before the file does; None if it did not. Raises `ReadFault`."""
+def find_damage(
+    file: ReadFile,
+    files: SegmentFiles,
+    scan: LogScan,
+    known: Damage | None = None,
+    progress: Progress = lambda _: None,
+) -> LogDamage | None:
+    """Return what is wrong where a scan ended before the file does; None if it did not. Raises `ReadFault`.
+
+    `progress` is called with the zero bytes passed since its last call.
+    """
     size = files.log_stat.size
     if scan.valid_size == size:
         return None
     position = scan.valid_size
-    zeroes = is_zero(file, position, size)
+    zeroes = is_zero(file, position, size, progress=progress)
     sound = None if zeroes else find_sound_batch(file, size, position + 1, scan.next_offset)
     kind = known or kind_of(scan.stop, zeroes=zeroes)
     if sound is None and kind in (Damage.BATCH_SIZE, Damage.BATCH_MAGIC):

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Self, TypeAlias, TypeVar
+from typing import Final, Self, TypeAlias, TypeVar
 
 from storage.base.errors import DiskFull, EnvironmentFault, FileVanished, ReadFault, WriteFault
 
@@ -25,6 +25,8 @@ except ImportError:  # it may not have been built, or from other sources
 __all__ = ["Fault", "OsReadFile", "OsWriteFile", "kernel", "read_fault", "refusal", "write_fault"]
 LINUX: bool = sys.platform == "linux"
 """Whether a descriptor may go to calls of Linux beside those of Python's own file objects."""
+_TRUTHFUL: Final = (0xEF53, 0x58465342, 0x9123683E, 0x01021994)
+"""By statfs(2): ext4, xfs, btrfs, tmpfs. Their holes take bytes into account that are in the page cache alone."""
 _FULL, _GONE = (errno.ENOSPC, errno.EDQUOT), (errno.ENOENT, errno.ESTALE)
 Fault: TypeAlias = Callable[[str, PurePath, OSError], EnvironmentFault]
 Data = bytes | bytearray | memoryview
@@ -117,6 +119,14 @@ class OsReadFile(_OpenFile):
                 if getattr(error, "errno", None) == errno.ENXIO:
                     return None
         return position, sys.maxsize
+
+    def tells_every_hole(self) -> bool:
+        """Tell whether what `stored_from` says may be believed of bytes that nothing else has."""
+        with self._turn:
+            try:
+                return kernel is not None and kernel.file_system(self._number) in _TRUTHFUL
+            except (OSError, AttributeError):
+                return False
 
     def is_in_memory(self, position: int) -> bool:
         """Tell whether the byte at `position` can be had without waiting for a disk; False where that is not told."""

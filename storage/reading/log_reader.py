@@ -32,6 +32,8 @@ _ZEROES_BYTES: Final = 256 << 10
 _ZEROES: Final = bytes(_ZEROES_BYTES)
 _TOLD_BYTES: Final = 4 << 20
 _SEARCH_BYTES: Final = 4 << 20
+_ZERO_BEGINNING: Final = 12
+"""Bytes of a batch that may all be zero, those of its base offset and of its size, which as a whole is never 0."""
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 """How far above the base offset of its segment an offset may lie."""
 
@@ -57,6 +59,9 @@ class SparseFile(Protocol):
 
     def stored_from(self, position: int) -> tuple[int, int] | None:
         """Return where, from `position` on, bytes are stored, and where that ends; None if nothing follows."""
+
+    def tells_every_hole(self) -> bool:
+        """Tell whether that may be believed of bytes that nothing else has."""
 
 
 class LogScan(NamedTuple):
@@ -399,29 +404,41 @@ def find_sound_batch(file: ReadFile, size: int, start: int, next_offset: int) ->
 
     Only asked on damage, and only to say what lies behind it; it never moves a cut. Works through the file in windows
     that overlap by a quarter, so that memory stays bounded; a batch larger than that may go unnoticed. Candidates are
-    those with a base offset from `next_offset` to 2147483647 above it. Time is linear in the bytes searched.
+    those with a base offset from `next_offset` to 2147483647 above it. Time is linear in the bytes searched; holes are
+    passed over where the file system may be believed.
     """
     buffer = memoryview(bytearray(min(_SEARCH_BYTES, max(size - start, 1))))
     step = max(len(buffer) * 3 // 4, 1)
-    for position in range(start, size, step):
+    sparse = _truthful(file)
+    position = start
+    while position < size:
+        if sparse is not None:
+            if (stored := sparse.stored_from(position)) is None:
+                return None
+            position = max(position, stored[0] - _ZERO_BEGINNING)
         count = file.read_into(position, buffer[: min(len(buffer), size - position)])
         found = find_batch(buffer[:count], 0, lowest=next_offset, highest=next_offset + MAX_RELATIVE_OFFSET)
         if found >= 0:
             return position + found
         if position + count >= size:
             break
+        position += step
     return None
 
 
-def is_zero(file: ReadFile, start: int, size: int, *, skip_holes: bool = False) -> bool:
+def is_zero(
+    file: ReadFile, start: int, size: int, *, skip_holes: bool = False, progress: Callable[[int], None] = lambda _: None
+) -> bool:
     """Tell whether every byte from `start` to `size` is zero, reading no further than the first that is not.
 
-    With `skip_holes` holes that the file system reports are not read. That is for files that can be rebuilt: there have
-    been file systems that reported a hole where bytes had just been written.
+    Holes that the file system reports are not read where it may be believed; with `skip_holes`, of a file that can be
+    rebuilt, on every file system: there have been some that reported a hole where bytes had just been written.
+    `progress` is called with the bytes that were passed since its last call.
     """
-    sparse = file if skip_holes and isinstance(file, SparseFile) else None
+    sparse = file if skip_holes and isinstance(file, SparseFile) else _truthful(file)
     found, position, end = bytearray(), start, size
     while position < size:
+        before = position
         if sparse is not None:
             if (stored := sparse.stored_from(position)) is None:
                 break
@@ -434,4 +451,9 @@ def is_zero(file: ReadFile, start: int, size: int, *, skip_holes: bool = False) 
         if found != _ZEROES[:length]:
             return False
         position += length
+        progress(position - before)
     return True
+
+
+def _truthful(file: ReadFile) -> SparseFile | None:
+    return file if isinstance(file, SparseFile) and file.tells_every_hole() else None
