@@ -92,13 +92,27 @@ def _rotten(base: int, sequence: int) -> bytes:
     return b"".join([*batches[:2], bytes(third), *batches[3:]])
 
 
+def _doubled(batches: list[bytes]) -> list[bytes]:
+    return [*batches[:4], batches[1], *batches[4:]]
+
+
+def _exchanged(batches: list[bytes]) -> list[bytes]:
+    return [*batches[:3], batches[4], batches[3]]
+
+
 SHAPES: dict[str, Callable[[int, int], bytes]] = {
     "sound": lambda base, sequence: b"".join(near(base, sequence)),
     "torn": lambda base, sequence: b"".join(near(base, sequence)) + TORN,
     "zeroes": lambda base, sequence: b"".join(near(base, sequence)) + bytes(700),
     "rotten": _rotten,
+    "doubled": lambda base, sequence: b"".join(_doubled(near(base, sequence))),
+    "exchanged, torn": lambda base, sequence: b"".join(_exchanged(near(base, sequence))) + TORN,
+    "doubled, refused": lambda base, sequence: b"".join(_doubled(near(base, sequence))) + refused(base + 10),
     "refused": lambda base, sequence: b"".join(near(base, sequence)) + refused(base + 10),
     "overflowing": lambda base, sequence: b"".join(near(base, sequence) + near(base + FAR, sequence + 2)),
+    "overflowing, doubled": lambda base, sequence: (
+        SHAPES["sound"](base, sequence) + b"".join(_doubled(near(base + FAR, sequence + 2)))
+    ),
     "overflowing, torn": lambda base, sequence: SHAPES["overflowing"](base, sequence) + TORN,
     "overflowing, rotten": lambda base, sequence: b"".join(near(base, sequence)) + _rotten(base + FAR, sequence + 2),
     "overflowing, refused": lambda base, sequence: SHAPES["overflowing"](base, sequence) + refused(base + FAR + 10),
