@@ -218,10 +218,15 @@ def test_topics_are_fetched_by_id_and_an_unknown_id_has_its_code() -> None:
     run(test)
 
 
-def test_there_are_no_fetch_sessions() -> None:
+def test_there_are_no_fetch_sessions_and_a_full_fetch_is_answered_whatever_session_it_names() -> None:
     async def test(reading: Reading) -> None:
-        assert reading.fetch({}, session_id=7)["error_code"] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        assert "session_id" not in reading.fetch({}, session_epoch=0)
+        for session in (0, 7):
+            answer = reading.fetch({}, session_id=session, session_epoch=1)
+            assert answer["error_code"] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        for session, epoch in [(0, -1), (0, 0), (7, -1), (7, 0), (-1, -1)]:
+            answer = reading.fetch({}, session_id=session, session_epoch=epoch)
+            assert "error_code" not in answer
+            assert "session_id" not in answer
 
     run(test)
 

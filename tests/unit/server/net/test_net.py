@@ -212,6 +212,20 @@ def test_who_does_not_log_in_in_time_is_sent_away_and_who_did_stays() -> None:
         assert {call.principal for call in made.calls} == {"alice"}
 
 
+def test_a_refused_login_is_reported_with_address_and_user() -> None:
+    reports: list[tuple[str, str]] = []
+    with served(make_login=lambda: SaslLogin(Users({"alice": "secret"}))) as made, made.connect() as unknown:
+        made.server.tally.report = lambda kind, reason: reports.append((kind, reason))
+        token = b"\0mallory\0guess"
+        handshake = struct.pack(">ihhih", 17, 17, 1, 1, -1) + b"\0\5PLAIN"
+        login = struct.pack(">hhih", 36, 0, 2, -1) + len(token).to_bytes(4, "big") + token
+        for request in (handshake, len(login).to_bytes(4, "big") + login):
+            unknown.sendall(request)
+            assert answer_on(unknown)
+        assert is_ended(unknown)
+        assert reports == [("login", "127.0.0.1: no login as mallory")]
+
+
 def test_nobody_is_answered_before_the_login() -> None:
     with served(make_login=lambda: SaslLogin(Users({"a": "b"}))) as made, made.connect() as unknown:
         unknown.sendall(ASK)
