@@ -376,6 +376,34 @@ def test_log_directories_tell_the_size_of_every_log() -> None:
     run(test)
 
 
+def test_settings_that_are_asked_for_twice_are_told_once_in_order() -> None:
+    async def test(reading: Reading) -> None:
+        names = ["orders", "nothing"] * 1000
+        asked = [{"resource_type": 2, "resource_name": name, "configuration_keys": None} for name in names]
+        answer = await reading.ask(ApiKey.DESCRIBE_CONFIGS, 4, {"resources": asked})
+        assert [found["resource_name"] for found in answer["results"]] == ["orders", "nothing"]
+
+    run(test)
+
+
+def test_producers_are_told_once_and_no_more_than_an_answer_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(reading: Reading) -> None:
+        for producer, name in [(1, P0), (2, P0), (3, P1)]:
+            await reading.append("a", name=name, producer_id=producer, producer_epoch=0, base_sequence=0)
+        asked = {"topics": [{"name": "orders", "partition_indexes": [0, 1, 0]}] * 500}
+        (topic,) = (await reading.ask(ApiKey.DESCRIBE_PRODUCERS, 0, asked))["topics"]
+        assert [len(partition["active_producers"]) for partition in topic["partitions"]] == [2, 1]
+        monkeypatch.setattr(describe, "_MOST_PRODUCERS", 2)
+        (topic,) = (await reading.ask(ApiKey.DESCRIBE_PRODUCERS, 0, asked))["topics"]
+        first, second = topic["partitions"]
+        assert len(first["active_producers"]) == 2
+        assert (second["error_code"], second["error_message"]) == (
+            ErrorCode.INVALID_REQUEST, "1 producers are too many for this answer: ask for fewer partitions",
+        )  # fmt: skip
+
+    run(test)
+
+
 def test_producers_are_told_with_what_is_open() -> None:
     async def test(reading: Reading) -> None:
         await reading.append("a", producer_id=7, producer_epoch=2, base_sequence=0)
