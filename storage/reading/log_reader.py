@@ -436,7 +436,7 @@ def is_zero(
     `progress` is called with the bytes that were passed since its last call.
     """
     sparse = file if skip_holes and isinstance(file, SparseFile) else _truthful(file)
-    found, position, end = bytearray(), start, size
+    block, position, end = bytearray(), start, size
     while position < size:
         before = position
         if sparse is not None:
@@ -445,10 +445,10 @@ def is_zero(
             position, end = stored
         length = max(min(_ZEROES_BYTES, end - position, size - position), 0)
         # Of the kind that compares all at once: memoryviews go byte by byte, fifty times slower.
-        found = found if len(found) == length else bytearray(length)
-        with memoryview(found) as buffer:
+        block = block if len(block) == length else bytearray(length)
+        with memoryview(block) as buffer:
             file.read_into(position, buffer)
-        if found != _ZEROES[:length]:
+        if block != _ZEROES[:length]:
             return False
         position += length
         progress(position - before)

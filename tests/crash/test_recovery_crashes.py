@@ -203,6 +203,7 @@ def test_a_recovery_that_dies_anywhere_ends_as_one_undisturbed(kind: str) -> Non
     assert counts.states > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["swap_not_yet_in_place", "swap_half_renamed"])
 def test_a_swap_beside_a_clean_marker_that_is_finished_anywhere_ends_as_undisturbed(kind: str) -> None:
     trial = MarkedTrial(damaged(KINDS[kind], files=SOUND | {MARKER: b""}))
@@ -210,11 +211,13 @@ def test_a_swap_beside_a_clean_marker_that_is_finished_anywhere_ends_as_undistur
     assert trial.crash().states > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["torn_tail", "zero_tail", "closed_index_padded", "damage_with_later_segments"])
 def test_a_recovery_of_files_with_a_second_name_that_dies_anywhere_changes_no_backup(kind: str) -> None:
     assert LinkedTrial(damaged(KINDS[kind], files=SOUND)).crash().states > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(KINDS) if STATES == "all" else random.Random(SEED).sample(sorted(KINDS), 8))
 def test_names_that_survive_in_any_order_lead_to_the_same_end(kind: str) -> None:
     """A file system that keeps no order among renames: any subset of them may be there after a crash."""
@@ -234,6 +237,7 @@ def test_what_lies_below_the_log_start_does_not_come_back_with_the_order_of_rena
     assert trial.crash(LIMIT * 4, 1, seed).states > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_split_of_which_names_survive_in_any_order_keeps_every_piece(seed: int) -> None:
     assert Trial(overflowing(), unfinished=(), strict=True).crash(LIMIT * 20, 1, seed).states > 1
@@ -272,6 +276,7 @@ def _point(data: bytes) -> int:
     return next(iter(decode_offsets(data).values()))
 
 
+@pytest.mark.slow
 def test_rot_that_somebody_lets_go_of_is_cut_as_undisturbed() -> None:
     files = damaged(KINDS["noise_in_the_middle"], KINDS["garbage_between_segments"], files=SOUND)
     files[POINTS] = checkpoint({"orders-0": 30})
