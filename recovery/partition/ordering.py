@@ -18,7 +18,7 @@ from recovery.partition.partition import Survey
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import SetAside, SplicePiece, SpliceSegment
 from recovery.segment.segment_files import SegmentFiles
-from recovery.segment.segment_report import SegmentReport
+from recovery.segment.segment_report import ROOM, Room, SegmentReport
 from recovery.segment.verify import damage_finding, scan_segment
 from storage.base.errors import BatchCorrupt
 from storage.base.units import Offset
@@ -137,7 +137,8 @@ def _scanned(
     survey: Survey, reports: Mapping[int, SegmentReport], logs: dict[PurePath, Ordered], reader: LogReader
 ) -> InOrder:
     """Scan the logs in order; one that would still be out of order, or has to be split, stays as it was found."""
-    seen, segments = dict(reports), list(survey.resolved.segments)
+    seen, segments, options = dict(reports), list(survey.resolved.segments), survey.scan_options
+    options.room = Room(ROOM)  # the file is not yet in this order: nothing could derive its indexes again
     shown = copy.copy(survey)
     shown.fs, shown.resolved = _OrderedFs(survey.fs, logs), copy.copy(survey.resolved)
     for number, files in enumerate(segments):
@@ -145,7 +146,7 @@ def _scanned(
             continue
         in_scope, is_last = number >= survey.scope, number == len(segments) - 1
         scanned = scan_segment(
-            shown.fs, ordered.files, survey.scan_options, reader, canonical=in_scope, active=is_last
+            shown.fs, ordered.files, options, reader, canonical=in_scope, active=is_last
         )  # fmt: skip
         report = None if scanned.overflow_at is not None else ordered.translated(scanned)
         if report is None:

@@ -19,12 +19,19 @@ def cut_file(fs: Fs, path: PurePath, size: int) -> None:
     Retention of old formats goes by the time of the last write.
     """
     stat = fs.stat(path)
+    if not shorten(fs, path, size):
+        fs.set_mtime(path, stat.mtime_ns)
+        fs.sync_file(path)
+
+
+def shorten(fs: Fs, path: PurePath, size: int) -> bool:
+    """Cut a file to `size` bytes; tell whether it is another file now, which its writer has to open again."""
+    stat = fs.stat(path)
     if stat.links > 1:
         replace_by_copy(fs, path, stat, size)
-        return
-    fs.truncate(path, size)
-    fs.set_mtime(path, stat.mtime_ns)
-    fs.sync_file(path)
+    else:
+        fs.truncate(path, size)
+    return stat.links > 1
 
 
 def replace_by_copy(fs: Fs, path: PurePath, stat: FileStat, size: int) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from storage.base.errors import EnvironmentFault
 from storage.disk.fs import Fs, WriteFile, read_all
+from storage.disk.second_names import shorten
 
 NAMES: Final = threading.RLock()
 """Held while a file of a segment is opened by its name for the first time, and while it gets another name."""
@@ -76,7 +77,8 @@ class IndexFile:
             self._data = data[:size]  # not in place: another thread may be looking up an entry
         self._written = min(self._written, size)
         if self._on_disk is not None and self._on_disk > self._written:
-            self._fs.truncate(self.path, self._written)
+            if shorten(self._fs, self.path, self._written):
+                self.close()
             self._on_disk = self._written
             self._dirty = True
 

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from storage.base.errors import EnvironmentFault
 from storage.base.refusals import LogUnusable
 from storage.disk.fs import Fs, ReadFile, WriteFile
+from storage.disk.second_names import shorten
 from storage.index.index_file import NAMES
 from storage.kernel.rows import Data
 
@@ -76,7 +77,8 @@ class LogFile:
         """Cut the file to `size` bytes, without a sync; readers see no more at once."""
         is_cut, self.size = size < self.size, size
         if is_cut:
-            self._fs.truncate(self.path, size)
+            if shorten(self._fs, self.path, size):
+                self.close()
             self._is_dirty = True
 
     def rename(self, path: PurePath) -> None:

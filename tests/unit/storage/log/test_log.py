@@ -19,7 +19,7 @@ from storage.base.refusals import (
     OffsetOutOfRange,
 )
 from storage.base.units import Offset
-from storage.disk.fs import Fs
+from storage.disk.fs import FileKind, Fs
 from storage.log.log import Log
 from storage.log.log_types import Isolation
 from storage.segment.segment import LogSegment
@@ -31,6 +31,27 @@ def files(fs: MemoryFs) -> list[str]:
 
 
 # ---- rolling, flushing, closing
+
+
+def test_a_closed_segment_that_is_cut_and_goes_on_leaves_its_second_names_as_they_were() -> None:
+    """As a backup by `cp -al` has them."""
+    fs = disk()
+    log = opened(fs, index_interval_bytes=1)
+    for _ in range(3):
+        add(log, 2)
+    log.roll(NOW)
+    add(log, 2)
+    log.flush()
+    backup = PLACE.parent / "backup"
+    fs.plant(backup, FileKind.DIRECTORY)
+    for name in fs.entries(PLACE):
+        fs.link(PLACE / name, backup / name)
+    before = fs.contents(str(backup))
+    log.truncate_to(Offset(4), NOW)
+    add(log, 2)
+    log.flush()
+    assert fs.contents(str(backup)) == before
+    assert [int.from_bytes(data[:8], "big") for data in stored(log)] == [0, 2, 4]
 
 
 def test_a_roll_leaves_a_sealed_segment_a_snapshot_and_an_empty_segment() -> None:
