@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path, PurePath
 
 from cli.settings.targets import absolute
-from recovery.apply.execute import Applying, execute
+from recovery.apply.changing import Applying
+from recovery.apply.execute import execute
 from recovery.heal.healing import HealNote, plan_healing, recovery_points
 from recovery.heal.replica import DirectorySource, ReplicaSource
 from recovery.plan.orders import Orders

@@ -19,7 +19,7 @@ from cli.settings.settings import Settings
 from cli.settings.targets import Target, absolute, ensure_log_dir
 from cli.version import version
 from daemon.service.systemd import Systemd
-from recovery.apply.execute import execute
+from recovery.apply.execute import Executed, execute
 from recovery.apply.hand_over import hand_over
 from recovery.apply.tails import keep_tails
 from recovery.heal.healing import HealNote
@@ -27,6 +27,7 @@ from recovery.heal.replica import ReplicaSource
 from recovery.logdir.survey import LIST_ALL, Planned
 from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan, PlanOptions, ReplaceFile
+from recovery.plan.words import count
 from recovery.report.outcome import Outcome, command
 from storage.base.errors import (
     ConfigInvalid,
@@ -213,6 +214,7 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping, l
     if not isinstance(made, Planned):
         return failure(path, made)
     plan = made.plan
+    done = Executed(plan.plan_id)
     try:
         order.agrees(plan)
         if plan.stopped:
@@ -221,18 +223,29 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping, l
             return Outcome(path, _settled(plan), plan, done=0)
         now_ms = time.time_ns() // 1_000_000 + later_ms
         orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
-        done = execute(fs, plan, made.content_of, orders, work.reporter, threads=_APPLY_THREADS, together=True)
+        contents, reporter = made.content_of, work.reporter
+        execute(fs, plan, contents, orders, reporter, threads=_APPLY_THREADS, together=True, done=done)
         work.synced.setdefault(order.target, set()).update(done.synced)
     except PlanStale as error:
         # A file that could not be read is no sign that it has changed: the finding says why, with status 5.
         return Outcome(path, plan.status, plan) if plan.status is ExitStatus.ENVIRONMENT else failure(path, error, plan)
     except LogmendError as error:
-        return failure(path, error, plan)
+        return _stopped(failure(path, error, plan), done, keeping)
     except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)
-        return failure(path, OwnFault(path, error), plan)
+        return _stopped(failure(path, OwnFault(path, error), plan), done, keeping)
     return Outcome(
         path, ExitStatus.CLEAN, plan, done=done.actions, bytes_quarantined=done.kept_bytes, plan_id=done.plan_id
     )
+
+
+def _stopped(outcome: Outcome, done: Executed, keeping: Keeping) -> Outcome:
+    """Return the outcome of a plan that an error ended, with what had been done by then."""
+    if done.changing:
+        return outcome._replace(partly="ended in the middle, as a crash would; recover again finishes it")
+    if done.freed:
+        where = "removed" if keeping.directory is None else f"moved to {printable(keeping.directory)}"
+        return outcome._replace(partly=f"{count(done.freed, 'leftover file')} {where}, nothing else done")
+    return outcome
 
 
 def _added(first: Outcome, second: Outcome) -> Outcome:
