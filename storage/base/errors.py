@@ -136,7 +136,7 @@ class NoRoom(LogmendError):
     def __str__(self) -> str:
         other = ", or name a directory on another volume with --quarantine DIR" if self.helps else ""
         return (
-            f"{printable(self.directory)}: {self.what} needs {self.needed} bytes there, {self.free} are free; "
+            f"{printable(self.directory)}: {self.what} needs {self.needed} bytes, {self.free} are free; "
             f"make room{other}"
         )
 
