@@ -131,25 +131,26 @@ class Keeper:
 
     def _old(self, path: PurePath, reason: str, result_size: int, result_sha256: str) -> Item:
         """Keep a file that another one takes the place of: by a second name, elsewhere as a copy."""
-        stat, kept, sha256 = self._fs.stat(path), self._part.kept(path), ""
+        stat, kept = self._fs.stat(path), self._part.kept(path)
+        kept_size, sha256 = None, ""
         if self._elsewhere:
-            sha256 = self._copy_old(path, stat, kept)
+            kept_size, sha256 = self._copy_old(path, stat, kept)
         else:
             drop(self._fs, kept)
             self._fs.link(path, kept)
         return Item(
             "replaced", path.name, reason, kept.name, size=stat.size, sha256=sha256, mtime_ns=stat.mtime_ns,
-            result_size=result_size, result_sha256=result_sha256,
+            result_size=result_size, result_sha256=result_sha256, kept_size=kept_size,
         )  # fmt: skip
 
-    def _copy_old(self, path: PurePath, stat: FileStat, kept: PurePath) -> str:
-        """Copy a file up to the zeroes that it ends with, and return the SHA-256 of all of it: they are put back."""
+    def _copy_old(self, path: PurePath, stat: FileStat, kept: PurePath) -> tuple[int, str]:
+        """Copy a file up to the zeroes that it ends with; return the size of that, and the SHA-256 of all of it."""
         digest, end = new_digest(), data_end(self._fs, path, stat.size)
         write_new(self._fs, kept, range_of(self._fs, path, 0, end, digest), stat, private=True)
         for at in range(end, stat.size, CHUNK):
             digest.update(bytes(min(CHUNK, stat.size - at)))
         self.kept_bytes += end
-        return digest.hexdigest()
+        return end, digest.hexdigest()
 
     def _copy(self, source: PurePath, position: int, size: int, target: PurePath, like: FileStat) -> str:
         """Copy a range durably and return its SHA-256."""

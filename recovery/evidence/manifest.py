@@ -34,7 +34,9 @@ class Item(NamedTuple):
     (they are in `kept`, and stayed where they were), aside (the file itself is now called `kept`), renamed (it is now
     called `result_name`), replaced (the old file is called `kept`; empty if there was no room to keep a derived file)
     and created (it was not there before). `first_offset` is that of the first record concerned. `mtime_ns` is that
-    of the file before, `mode` as well where the file itself is gone. `sha256` is of the kept bytes, `result_size` and `result_sha256` of what stands there instead.
+    of the file before, `mode` as well where the file itself is gone. `kept_size` is that of `kept` where it lacks the
+    zeroes that the file ends with. `sha256` is of the kept bytes, those zeroes included, `result_size` and
+    `result_sha256` of what stands there instead.
     """
 
     step: str
@@ -51,6 +53,7 @@ class Item(NamedTuple):
     result_sha256: str = ""
     first_offset: int | None = None
     mode: int = 0o644
+    kept_size: int | None = None
 
 
 class Manifest(NamedTuple):
@@ -70,7 +73,7 @@ class Manifest(NamedTuple):
     @property
     def kept_bytes(self) -> int:
         """Bytes of records and files that stand under names of ours."""
-        return sum(item.size for item in self.items if item.kept)
+        return sum(item.size if item.kept_size is None else item.kept_size for item in self.items if item.kept)
 
 
 def manifest_name(plan_id: str) -> str:
@@ -145,7 +148,7 @@ def _item(plain: object, path: PurePath) -> Item:
     for name in (item.name, item.kept, item.result_name):
         if name and not is_plain_name(name):
             raise CheckpointCorrupt(f"{name!r} is no plain file name", path=path)
-    if not item.name or min(item.position, item.size, item.result_size) < 0:
+    if not item.name or min(item.position, item.size, item.result_size, item.kept_size or 0) < 0:
         raise CheckpointCorrupt("an item without a name, or with a negative number", path=path)
     if item.kept and not item.kept.endswith(SUFFIX):
         raise CheckpointCorrupt(f"{item.kept!r} is no name of ours", path=path)

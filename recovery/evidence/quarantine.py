@@ -65,7 +65,7 @@ def _refuse_unless_possible(fs: Fs, one: Kept) -> None:
     # Zeroes are only counted, and a number costs nothing: the writer of a manifest may have put any there.
     room = fs.free_bytes(one.directory) if needed else 0
     if needed > room:
-        raise NoRoom(one.directory, needed, room, what="putting it back")
+        raise NoRoom(one.directory, needed, room, what="what is put back")
 
 
 def _state(fs: ReadFs, one: Kept, item: Item) -> _State:

@@ -116,7 +116,7 @@ class DiskFull(WriteFault):
     """A write failed because no space, or no quota, is left."""
 
 
-_ALL_OF_A_PLAN: Final = "what is kept, written and left for a broker to start with"
+_ALL_OF_A_PLAN: Final = "copies, new files and the start of a broker"
 
 
 class NoRoom(LogmendError):
@@ -136,7 +136,7 @@ class NoRoom(LogmendError):
     def __str__(self) -> str:
         other = ", or name a directory on another volume with --quarantine DIR" if self.helps else ""
         return (
-            f"{printable(self.directory)}: {self.what} needs {self.needed} bytes, {self.free} are free; "
+            f"{printable(self.directory)}: needs {self.needed} bytes for {self.what}, {self.free} are free; "
             f"make room{other}"
         )
 

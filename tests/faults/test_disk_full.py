@@ -88,7 +88,7 @@ def test_whatever_room_there_is_nothing_is_lost_and_with_room_the_next_run_repai
     assert "Traceback" not in said
     if done.returncode == 0:
         check_recovered(done, home, wanted)
-    elif "bytes, " in said:
+    elif " are free; " in said:
         assert tree(home) == was, "what was refused beforehand changed something"
         assert f"{free} are free" in said
     else:
@@ -105,7 +105,7 @@ def test_without_room_for_the_copies_the_need_is_named_and_nothing_changes(disk:
     done = logmend("recover", home)
     assert (done.returncode, tree(home)) == (5, was)
     assert "needs " in done.stderr
-    assert " bytes, 0 are free; make room\n" in done.stderr
+    assert ", 0 are free; make room\n" in done.stderr
 
 
 def test_another_volume_for_the_copies_is_advised_where_it_is_enough(disk: Path, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_with_no_free_byte_and_no_leftover_nothing_changes_and_the_flag_that_was
     assert (done.returncode, tree(home)) == (5, was)
     assert list(kept.iterdir()) == []
     assert "nothing done" in done.stdout
-    assert " bytes, 0 are free; make room\n" in done.stderr
+    assert ", 0 are free; make room\n" in done.stderr
     assert "--quarantine" not in done.stderr
 
 
