@@ -28,6 +28,15 @@ class Applying(Protocol):
     def applying(self, action: Action) -> None: ...
 
 
+def remove_leftovers(fs: Fs, part: Part) -> None:
+    """Remove what every broker deletes when it starts, and what is copied elsewhere or discarded."""
+    leftovers = part.leftovers
+    for action in leftovers:
+        fs.remove(action.path)
+    if leftovers:
+        fs.sync_dir(part.directory)
+
+
 class Changer:
     """Changes one directory. `actions` counts what was done; `synced` names files that are durable as they are now."""
 
@@ -37,23 +46,14 @@ class Changer:
         self.actions = 0
         self.synced: set[PurePath] = set()
 
-    def remove_leftovers(self) -> int:
-        """Remove what every broker deletes when it starts, copied elsewhere or discarded; return how many files."""
-        leftovers = self._part.leftovers
-        for action in leftovers:
-            self._fs.remove(action.path)
-        if leftovers:
-            self._fs.sync_dir(self._directory)
-        return len(leftovers)
-
     def change(self, actions: Sequence[Action]) -> None:
         """Carry out the actions in their order, with a sync wherever the next step relies on the one before."""
         splits, replaced = of_kind(actions, SplitLog), of_kind(actions, ReplaceFile)
         self._rename([(a, temporary_name(a.path), a.path) for a in of_kind(actions, SpliceSegment)])
-        leftovers = self._part.leftovers
-        for action in leftovers:
-            self._report(action)  # they are gone already
-        asides = [a for a in of_kind(actions, SetAside) if a not in leftovers]
+        gone = frozenset(self._part.leftovers)
+        for action in gone:
+            self._report(action)
+        asides = [a for a in of_kind(actions, SetAside) if a not in gone]
         in_the_way = {piece_path(s, piece).name + suffix for s in splits for piece in s.pieces for suffix in _NOT_YET}
         for suffix in _NOT_YET:
             early = [a for a in asides if a.path.name in in_the_way and a.path.name.endswith(suffix)]

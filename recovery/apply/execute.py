@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import TypeVar
 
-from recovery.apply.changing import Applying, Changer
+from recovery.apply.changing import Applying, Changer, remove_leftovers
 from recovery.apply.copying import drop, write_new
 from recovery.apply.keeping import Healed, Keeper, remove_copies
 from recovery.apply.part import Part
@@ -150,7 +150,7 @@ class _Run:
         for part in self._all:
             # Counted before: an error in the middle is no "nothing done".
             self._done.freed += len(part.leftovers)
-            Changer(self._fs, part, _Silent()).remove_leftovers()
+            remove_leftovers(self._fs, part)
 
     def stage(self, contents: Contents, healed: Healed, sync_threads: int) -> None:
         """Write the record of where copies are, and all new files under temporary names."""
@@ -227,7 +227,3 @@ class _Run:
         for place in (*(part.keep_at for part in self._all), self._orders.quarantine_dir / self._orders.plan_id):
             with contextlib.suppress(LogmendError):
                 self._fs.remove_dir(place)
-
-
-class _Silent:
-    def applying(self, action: object) -> None: ...

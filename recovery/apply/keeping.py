@@ -39,6 +39,7 @@ class Keeper:
         self._fs, self._part, self._healed = fs, part, healed
         self._orders = part.orders
         self._elsewhere = part.orders.quarantine_dir is not None
+        self._discarded = frozenset(part.leftovers) if part.orders.discard else frozenset()
         self.kept_bytes = 0
 
     def keep(self) -> bool:
@@ -64,7 +65,7 @@ class Keeper:
             case TruncateTo():
                 return []
             case SetAside():
-                return [] if self._orders.discard and action in self._part.leftovers else [self._aside(action)]
+                return [] if action in self._discarded else [self._aside(action)]
             case Rename():
                 stat = self._fs.stat(action.path)
                 reason = "an interrupted swap is finished"

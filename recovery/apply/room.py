@@ -22,7 +22,7 @@ from recovery.plan.plan import (
     TruncateTo,
 )
 from storage.base.errors import FileVanished, NoRoom, WriteFault
-from storage.disk.fs import FileKind, Fs, ReadFs
+from storage.disk.fs import FileKind, Fs, ReadFs, temporary_name
 
 _PAGE: Final = 4096
 """What a file system gives at a time."""
@@ -49,20 +49,27 @@ class Room:
 
         What an earlier attempt left and will be replaced counts as free, and so does what goes before anything else.
         """
+        here, copies = self._on_the_log_dirs_disk(), self._copies()
+        if self._lack(here, copies) is None:
+            return  # as nearly always: nothing is listed to look for earlier attempts
+        here -= self._of_earlier_attempts(copies=False)
+        copies -= self._of_earlier_attempts(copies=True)
+        lack = self._lack(here, copies)
+        if lack is not None:
+            raise lack
+
+    def _lack(self, here: int, copies: int) -> NoRoom | None:
         elsewhere = self._orders.quarantine_dir
-        here = self._on_the_log_dirs_disk()
-        copies = self._copies() - self._of_earlier_attempts(copies=True)
         free = self._fs.free_bytes(self._log_dir)
         if elsewhere is None or self._fs.stat(elsewhere).device == self._fs.stat(self._log_dir).device:
-            if here + copies > free:
-                helps = self._orders.keeps_beside and here - self._deleted() + _PAGE <= free
-                raise NoRoom(self._log_dir, here + copies, free, helps=helps)
-            return
+            if here + copies <= free:
+                return None
+            helps = self._orders.keeps_beside and here - self._deleted() + _PAGE <= free
+            return NoRoom(self._log_dir, here + copies, free, helps=helps)
         room = self._fs.free_bytes(elsewhere)
         if copies > room:
-            raise NoRoom(elsewhere, copies, room)
-        if here > free:
-            raise NoRoom(self._log_dir, here, free)
+            return NoRoom(elsewhere, copies, room)
+        return NoRoom(self._log_dir, here, free) if here > free else None
 
     def check_left(self) -> None:
         """Raise `NoRoom` where others have taken what a broker needs next, or what cuts beside another name take."""
@@ -80,7 +87,7 @@ class Room:
             needed -= self._deleted()
         if self._orders.quarantine_dir is not None:
             needed += _PAGE  # the record of where the copies are
-        return needed - self._of_earlier_attempts(copies=False)
+        return needed
 
     def _beside_other_names(self) -> int:
         """Return what logs take that are cut beside another name that they have, until it is gone."""
@@ -131,7 +138,8 @@ class Room:
 
 def _copies_of(part: Part) -> set[str]:
     ranges = (a for a in part.actions if isinstance(a, Quarantine | KeepCopy))
-    names = {part.kept(a.path, a.position).name for a in ranges} | {part.manifest.name}
+    names = {part.kept(a.path, a.position).name for a in ranges}
+    names |= {part.manifest.name, temporary_name(part.manifest).name}
     whole: Iterable[Action] = part.actions if part.orders.quarantine_dir is not None else ()
     return names | {part.kept(a.path).name for a in whole if isinstance(a, SetAside | ReplaceFile | SpliceSegment)}
 

@@ -8,13 +8,13 @@ from pathlib import PurePath
 import pytest
 from support.damages import KINDS
 from support.log_dirs import OPTIONS, SOUND, TOP, damaged, on_disk
-from support.memory_fs import MemoryFs
+from support.memory_fs import Call, MemoryFs
 from support.wrapped_fs import FaultFs
 
 from recovery.apply.execute import Executed, execute
 from recovery.logdir.survey import SilentReporter, plan_log_dir
 from recovery.plan.orders import Orders
-from storage.base.errors import DiskFull, EnvironmentFault
+from storage.base.errors import DiskFull, EnvironmentFault, NoRoom
 
 KEPT = PurePath("/kept")
 DELETED = "orders-0/00000000000000000000.log.deleted"
@@ -81,3 +81,31 @@ def test_leftovers_go_elsewhere_before_any_new_file_is_written() -> None:
     assert done.freed == 1
     assert not [name for name in fs.contents(str(TOP)) if "kept." in name]
     assert FILES[DELETED] in fs.contents(str(KEPT)).values()
+
+
+class _Killed(FaultFs):
+    """The process is killed: nothing is tidied up."""
+
+    def _fault(self, call: Call) -> Exception:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("way", "method", "nth"), [("beside", "truncate", 1), ("elsewhere", "rename", 1), ("discard", "truncate", 1)]
+)
+def test_what_a_killed_attempt_has_left_is_no_want_of_room_for_the_next_one(way: str, method: str, nth: int) -> None:
+    def run(fs: MemoryFs, nth: int = 0) -> None:
+        planned = plan_log_dir(fs, TOP, OPTIONS)
+        orders = Orders(planned.plan.plan_id, 1, "test", **WAYS[way])
+        faulty = _Killed(fs, nth, errno.EIO, only={method})
+        execute(faulty, planned.plan, planned.content_of, orders, SilentReporter())
+
+    fs = disk()
+    fs._room = fs._used()
+    with pytest.raises(NoRoom) as refused:
+        run(fs)
+    fs._room += refused.value.needed - refused.value.free
+    with pytest.raises(KeyboardInterrupt):
+        run(fs, nth)
+    run(fs)
+    assert plan_log_dir(fs, TOP, OPTIONS).plan.is_empty
