@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.command import environment, logmend
 from support.faults import (
+    BIG_LEFTOVERS,
     DAMAGES,
     EVERYTHING,
     check_end,
@@ -109,7 +110,7 @@ def test_without_room_for_the_copies_the_need_is_named_and_nothing_changes(disk:
 
 
 def test_another_volume_for_the_copies_is_advised_where_it_is_enough(disk: Path, tmp_path: Path) -> None:
-    home = write_tree(disk / "data", {**BIG, **LEFT})
+    home = write_tree(disk / "data", {**BIG, **BIG_LEFTOVERS})
     fill(disk, 0)
     done = logmend("recover", home)
     assert done.returncode == 5
@@ -144,16 +145,11 @@ def test_with_copies_elsewhere_a_full_disk_is_recovered_or_left_as_it_is(disk: P
     check_end(home, before, wanted, elsewhere=tmp_path / "kept")
 
 
-LEFT = {f"orders-0/{base:020}.{kind}.deleted": bytes([base]) * size for base in (1, 2) for kind, size in
-        (("log", 60_000), ("index", 40), ("timeindex", 24))}  # fmt: skip
-"""What retention leaves until a broker removes it, when it starts at the latest."""
-
-
 @pytest.mark.parametrize("free", [0, 5 * PAGE])
 def test_with_copies_elsewhere_leftovers_go_there_first_and_a_full_disk_is_recovered(
     disk: Path, tmp_path: Path, free: int
 ) -> None:
-    before = {**BIG, **LEFT}
+    before = {**BIG, **BIG_LEFTOVERS}
     wanted = recovered(before, tmp_path / "undisturbed")
     home = write_tree(disk / "data", before)
     (tmp_path / "kept").mkdir()
@@ -167,7 +163,7 @@ def test_with_copies_elsewhere_leftovers_go_there_first_and_a_full_disk_is_recov
 
 
 def test_losses_and_quarantine_know_of_copies_that_were_kept_elsewhere(disk: Path, tmp_path: Path) -> None:
-    before = {**BIG, **LEFT}
+    before = {**BIG, **BIG_LEFTOVERS}
     home, kept = write_tree(disk / "data", before), tmp_path / "kept"
     kept.mkdir()
     fill(disk, 0)
@@ -190,7 +186,7 @@ def test_losses_and_quarantine_know_of_copies_that_were_kept_elsewhere(disk: Pat
 
 
 def test_with_discard_leftovers_go_first_and_a_full_disk_is_recovered(disk: Path, tmp_path: Path) -> None:
-    before = {**DAMAGES["torn"], **LEFT}
+    before = {**DAMAGES["torn"], **BIG_LEFTOVERS}
     wanted = recovered(before, tmp_path / "undisturbed")
     home = write_tree(disk / "data", before)
     fill(disk, 0)
@@ -218,7 +214,7 @@ def test_with_no_free_byte_and_no_leftover_nothing_changes_and_the_flag_that_was
 
 
 def test_a_place_for_copies_that_is_too_small_is_named(disk: Path, tmp_path: Path) -> None:
-    home = write_tree(tmp_path / "data", {**BIG, **LEFT})
+    home = write_tree(tmp_path / "data", {**BIG, **BIG_LEFTOVERS})
     (home / ".lock").touch()
     (disk / "kept").mkdir()
     fill(disk, 8 * PAGE)
