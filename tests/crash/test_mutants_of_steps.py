@@ -83,6 +83,7 @@ def replace_by_an_equal_one(fs: MemoryFs, path: PurePath) -> None:
 def want_of_room_stops_everything() -> int:
     """With any room below the need, nothing is done; with the need that was named, all of it."""
     files = damaged(KINDS["noise_in_the_middle"], files=SOUND)
+    files[place(20)] += b"\x5a" * 200_000  # a copy that is larger than what is rounded up elsewhere
     fs = on_disk(files)
     fs._room = fs._used()
     with pytest.raises(NoRoom) as refused:
