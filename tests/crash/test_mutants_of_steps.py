@@ -193,7 +193,10 @@ def room_that_is_asked_for_after_the_copies(patch: Patch) -> None:
         real(asked[-1])
         return has_manifest
 
-    patch.setattr(Room, "check", asked.append)
+    def check(self: Room) -> None:
+        asked.append(self)
+
+    patch.setattr(Room, "check", check)
     patch.setattr(Keeper, "keep", begin)
 
 
