@@ -21,6 +21,7 @@ ITEMS = st.builds(
     sha256=st.text("0123456789abcdef", max_size=64), mtime_ns=WHOLE, result_name=st.one_of(st.just(""), NAMES),
     result_size=WHOLE, result_sha256=st.text("0123456789abcdef", max_size=64),
     first_offset=st.one_of(st.none(), WHOLE), mode=st.integers(0, 0o777),
+    kept_size=st.one_of(st.none(), WHOLE),
 )  # fmt: skip
 DIRECTORIES = st.lists(NAMES, max_size=4).map(lambda parts: "/" + "/".join(parts))
 MANIFESTS = st.builds(
