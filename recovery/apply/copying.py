@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import hashlib
 
 CHUNK: Final = 1 << 20
+_PREALLOCATED: Final = (".index", ".timeindex")
 
 
 def write_new(fs: Fs, path: PurePath, pieces: Iterable[bytes], like: FileStat, *, private: bool) -> None:
@@ -41,10 +42,10 @@ def range_of(fs: ReadFs, source: PurePath, position: int, size: int, digest: has
 
 
 def data_end(fs: ReadFs, path: PurePath, size: int) -> int:
-    """Return where the zeroes at the end of a file begin: a preallocated index has little else."""
+    """Return where the zeroes at the end of an index begin, a preallocated one has little else; of others the size."""
     end = size
-    if end == 0:
-        return 0
+    if end == 0 or path.suffix not in _PREALLOCATED:
+        return end
     with fs.open_read(path) as file:
         while end > 0:
             start = (end - 1) // CHUNK * CHUNK

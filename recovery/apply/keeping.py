@@ -145,7 +145,7 @@ class Keeper:
         )  # fmt: skip
 
     def _copy_old(self, path: PurePath, stat: FileStat, kept: PurePath) -> tuple[int, str]:
-        """Copy a file up to the zeroes that it ends with; return the size of that, and the SHA-256 of all of it."""
+        """Copy a file, an index up to the zeroes that it ends with; return the size of that, and the SHA-256 of all."""
         digest, end = new_digest(), data_end(self._fs, path, stat.size)
         write_new(self._fs, kept, range_of(self._fs, path, 0, end, digest), stat, private=True)
         for at in range(end, stat.size, CHUNK):
