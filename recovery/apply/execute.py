@@ -27,6 +27,7 @@ from storage.base.errors import FileVanished, LogmendError, PlanStale
 from storage.disk.fs import Fs, ReadFs, temporary_name
 from storage.disk.syncing import SYNC_THREADS
 
+__all__ = ["Applying", "Executed", "check_preconditions", "execute"]
 R = TypeVar("R")
 
 

@@ -16,8 +16,7 @@ from typing import Final
 
 from checkpoint.markers import encode_clean_shutdown
 from checkpoint.offsets import decode_offsets, encode_offsets
-from recovery.apply.changing import Applying
-from recovery.apply.execute import execute
+from recovery.apply.execute import Applying, execute
 from recovery.apply.together import is_on, shared_volume
 from recovery.logdir.log_dir import MARKER, RECOVERY_POINTS
 from recovery.partition.points import SMALL_FILE_LIMIT

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final
 
-from recovery.apply.changing import Applying
-from recovery.apply.execute import execute
+from recovery.apply.execute import Applying, execute
 from recovery.evidence.kept import find_kept
 from recovery.evidence.manifest import Item
 from recovery.evidence.quarantine import expire
