@@ -14,6 +14,7 @@ from storage.base.errors import (
     LogmendError,
     UnsupportedFormat,
     WriteFault,
+    printable,
 )
 
 MORE_DESCRIPTORS: Final = "raise the limit of open files (ulimit -n, LimitNOFILE= of systemd) and run it again"
@@ -27,7 +28,7 @@ def next_step(error: LogmendError) -> str:
         case LogDirInUse():
             return f"stop the broker first; to look without writing: {command('verify', error.directory)}"
         case DiskFull():
-            return "make room, or name a directory on another volume with --quarantine DIR"
+            return f"make room on the disk of {printable(error.path.parent)}, for bytes and for files, and run it again"
         case FileVanished():
             return "check the name, or whether its volume is mounted; where a broker is running, try again"
         case EnvironmentFault() if error.errno in _NO_DESCRIPTORS:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from cli.console import Console
-from cli.recover.carry_out import Order, add_hand_over, add_keeping, carry_out_all, keeping_of
+from cli.recover.carry_out import Order, carry_out_all
+from cli.recover.flags import add_hand_over, add_keeping, keeping_of
 from cli.recover.plan_file import ensure_same, read_plan_file
 from cli.recover.recover import tell_done
 from cli.settings.arguments import add_files, add_output, settings_of

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import PurePath
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from cli.advice import next_step
 from cli.console import Console
 from cli.heal.heal import heal_round
 from cli.progress import Show
+from cli.recover.flags import Keeping
 from cli.recover.work import Made, OwnFault, Work, failure, jobs_each, reporting
 from cli.settings.settings import Settings
-from cli.settings.targets import Target, absolute, ensure_log_dir
+from cli.settings.targets import Target, ensure_log_dir
 from cli.version import version
 from daemon.service.systemd import Systemd
-from recovery.apply.execute import execute
+from recovery.apply.execute import Executed, execute
 from recovery.apply.hand_over import hand_over
 from recovery.apply.tails import keep_tails
 from recovery.heal.healing import HealNote
@@ -27,33 +26,24 @@ from recovery.heal.replica import ReplicaSource
 from recovery.logdir.survey import LIST_ALL, Planned
 from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan, PlanOptions, ReplaceFile
+from recovery.plan.words import count
 from recovery.report.outcome import Outcome, command
 from storage.base.errors import (
-    ConfigInvalid,
     DiskFull,
     ExitStatus,
-    FileVanished,
     LogmendError,
     NoRoom,
     PlanStale,
     printable,
 )
-from storage.base.quantities import parse_size
 from storage.codec.compression import load_codecs
-from storage.disk.fs import FileKind, Fs, OsFs, lock_log_dir
+from storage.disk.fs import Fs, OsFs, lock_log_dir
 
 _EXTENSION_SECONDS: Final = 600.0
 """So long a recovery may stand still under systemd, once its own time-out is over."""
 _ENDS: Final = {ExitStatus.CLEAN: "clean", ExitStatus.HELD: "held", ExitStatus.IN_USE: "in use"}
 _APPLY_THREADS: Final = 8
 """Partitions that are worked on at a time; they mostly wait for syncs, so that is no matter of processors."""
-
-
-class Keeping(NamedTuple):
-    """What becomes of the bytes that are cut: kept beside the log, kept in `directory`, or, with `discard`, lost."""
-
-    directory: PurePath | None = None
-    discard: bool = False
 
 
 class Order(NamedTuple):
@@ -70,63 +60,6 @@ class Order(NamedTuple):
     sources: tuple[ReplicaSource, ...] = ()
     keep_tail: int = 0
     keep_days: int = 0
-
-
-def add_tails(parser: argparse.ArgumentParser) -> None:
-    """Add the copies of what a broker may truncate when it starts."""
-    parser.add_argument(
-        "--keep-tail", metavar="SIZE", help="copy log ends that a broker may truncate, up to SIZE in all: 512MiB, 4GiB"
-    )
-    parser.add_argument("--keep-days", type=int, default=7, metavar="N", help="delete such copies after N days (7)")
-
-
-def tail_bytes(arguments: argparse.Namespace) -> int:
-    """Return the bytes that --keep-tail allows, 0 without it; `ConfigInvalid` for what is no size."""
-    text = arguments.keep_tail
-    if text is None:
-        return 0
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise ConfigInvalid(f"--keep-tail {printable(text)}: not {error}") from None
-
-
-def add_hand_over(parser: argparse.ArgumentParser) -> None:
-    """Add what is left to a broker that starts afterwards."""
-    parser.add_argument("--keep-points", action="store_true", help="do not raise the recovery points to the log ends")
-
-
-def add_keeping(parser: argparse.ArgumentParser) -> None:
-    """Add where the copies of what is cut go."""
-    parser.add_argument("--quarantine", metavar="DIR", help="keep copies of what is cut in DIR, on another volume")
-    parser.add_argument("--discard", action="store_true", help="keep no copy of what is cut: it is lost for good")
-
-
-def keeping_of(arguments: argparse.Namespace, settings: Settings, log_dirs: Iterable[PurePath]) -> Keeping:
-    """Return where copies go; `ConfigInvalid` for both flags at once, and for a place inside a log directory."""
-    if arguments.discard:
-        if arguments.quarantine:
-            raise ConfigInvalid("--discard keeps no copy, so --quarantine has nothing to keep: give one of them")
-        return Keeping(discard=True)
-    if settings.quarantine is None:
-        return Keeping()
-    place = absolute(settings.quarantine)
-    if not place_exists(place):
-        # Making it would write to the wrong volume where the right one is not mounted.
-        raise ConfigInvalid(f"--quarantine {printable(place)}: no such directory; make it, or mount its volume")
-    for log_dir in log_dirs:
-        if place.is_relative_to(log_dir):
-            # A broker takes every directory there for a partition, and does not start if its name is none.
-            raise ConfigInvalid(f"--quarantine {printable(place)} lies in the log directory {printable(log_dir)}")
-    return Keeping(place)
-
-
-def place_exists(place: PurePath) -> bool:
-    """Tell whether there is a directory of this name."""
-    try:
-        return OsFs().stat(place).kind is FileKind.DIRECTORY
-    except FileVanished:
-        return False
 
 
 def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order], keeping: Keeping) -> list[Outcome]:
@@ -213,6 +146,7 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping, l
     if not isinstance(made, Planned):
         return failure(path, made)
     plan = made.plan
+    done = Executed(plan.plan_id)
     try:
         order.agrees(plan)
         if plan.stopped:
@@ -221,18 +155,29 @@ def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping, l
             return Outcome(path, _settled(plan), plan, done=0)
         now_ms = time.time_ns() // 1_000_000 + later_ms
         orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
-        done = execute(fs, plan, made.content_of, orders, work.reporter, threads=_APPLY_THREADS, together=True)
+        contents, reporter = made.content_of, work.reporter
+        execute(fs, plan, contents, orders, reporter, threads=_APPLY_THREADS, together=True, done=done)
         work.synced.setdefault(order.target, set()).update(done.synced)
     except PlanStale as error:
         # A file that could not be read is no sign that it has changed: the finding says why, with status 5.
         return Outcome(path, plan.status, plan) if plan.status is ExitStatus.ENVIRONMENT else failure(path, error, plan)
     except LogmendError as error:
-        return failure(path, error, plan)
+        return _stopped(failure(path, error, plan), done, keeping)
     except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)
-        return failure(path, OwnFault(path, error), plan)
+        return _stopped(failure(path, OwnFault(path, error), plan), done, keeping)
     return Outcome(
         path, ExitStatus.CLEAN, plan, done=done.actions, bytes_quarantined=done.kept_bytes, plan_id=done.plan_id
     )
+
+
+def _stopped(outcome: Outcome, done: Executed, keeping: Keeping) -> Outcome:
+    """Return the outcome of a plan that an error ended, with what had been done by then."""
+    if done.changing:
+        return outcome._replace(partly="ended in the middle, as a crash would; recover again finishes it")
+    if done.freed:
+        where = "removed" if keeping.directory is None else f"moved to {printable(keeping.directory)}"
+        return outcome._replace(partly=f"{count(done.freed, 'leftover file')} {where}, nothing else done")
+    return outcome
 
 
 def _added(first: Outcome, second: Outcome) -> Outcome:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from cli.console import Console
 from cli.heal.heal import add_sources, sources_of
-from cli.recover.carry_out import Order, add_hand_over, add_keeping, add_tails, carry_out_all, keeping_of, tail_bytes
+from cli.recover.carry_out import Order, carry_out_all
+from cli.recover.flags import add_hand_over, add_keeping, add_tails, keeping_of, tail_bytes
 from cli.recover.plan import refuse_files, refuse_partitions, show_plan
 from cli.recover.work import find_targets, tell
 from cli.settings.arguments import (

@@ -1,41 +1,161 @@
-"""Room for evidence: whether what is to be kept fits, and the directories that it goes to."""
+"""Room: what a plan needs on the disk of the log directory and where copies go, asked for before the first effect."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from recovery.plan.orders import Orders
-from recovery.plan.plan import KeepCopy, LogDirPlan, Quarantine, ReplaceFile, SpliceSegment, SplitLog, TruncateTo
+from recovery.apply.copying import data_end
+from recovery.apply.part import Part
+from recovery.apply.staging import temporaries
+from recovery.plan.plan import (
+    Action,
+    KeepCopy,
+    LogDirPlan,
+    Quarantine,
+    ReplaceFile,
+    SetAside,
+    SpliceSegment,
+    SplitLog,
+    TruncateTo,
+)
 from storage.base.errors import FileVanished, NoRoom, WriteFault
-from storage.disk.fs import FileKind, Fs, ReadFs
+from storage.disk.fs import FileKind, Fs, ReadFs, temporary_name
 
-_MANIFEST_ROOM: Final = 16 << 10
+_PAGE: Final = 4096
+"""What a file system gives at a time."""
+_ITEM: Final = 1 << 10
+"""Bytes of one action in a manifest, or more."""
+_START: Final = 8
+"""Pages of a log directory that a broker writes when it starts, and a hand-over before: its checkpoints."""
+_START_OF_LOG: Final = 4
+"""Pages that it writes in each log at once: the preallocated indexes, of which the first entries take room, a producer
+snapshot and the leader epochs. Where an index has no page it fails in the middle, and may empty the segment later."""
+_SPARSE: Final = (".index.deleted", ".timeindex.deleted")
 
 
-def check_room(fs: ReadFs, plan: LogDirPlan, orders: Orders) -> bool:
-    """Make sure that what is cut can be kept; tell whether derived files must reuse the space of the old ones.
+class Room:
+    """What a plan needs, by its parts; `check` asks before the first effect, `check_left` before the first change."""
 
-    Raises `NoRoom`, which names the bytes that are needed, where the copies do not fit.
-    """
-    actions = [*plan.before, *plan.after, *(action for p in plan.partitions for action in p.actions)]
-    if not actions:
-        return False
-    copies = 0 if orders.discard else sum(a.size for a in actions if isinstance(a, Quarantine) and not a.zeroes)
-    places = 1 + sum(bool(p.actions) for p in plan.partitions)
-    evidence = copies + places * _MANIFEST_ROOM
-    derived = sum(a.size for a in actions if isinstance(a, ReplaceFile))
-    derived += sum(piece.size for a in actions if isinstance(a, SplitLog) for piece in a.pieces)
-    evidence += sum(a.size for a in actions if isinstance(a, SpliceSegment | KeepCopy))
-    derived += sum(a.size for a in actions if isinstance(a, TruncateTo) and fs.stat(a.path).links > 1)
-    free = fs.free_bytes(plan.log_dir)
-    keep_at = orders.quarantine_dir
-    room = free if keep_at is None else fs.free_bytes(keep_at)
-    if evidence > room and not (orders.discard and keep_at is None):
-        where = plan.log_dir if keep_at is None else keep_at
-        raise NoRoom(where, evidence, room)
-    return derived + (evidence if keep_at is None else 0) > free
+    def __init__(self, fs: ReadFs, plan: LogDirPlan, parts: Sequence[Part]) -> None:
+        self._fs, self._log_dir, self._parts = fs, plan.log_dir, parts
+        self._orders = parts[0].orders
+        self._start = (_START + _START_OF_LOG * len(plan.partitions)) * _PAGE
+
+    def check(self) -> None:
+        """Raise `NoRoom`, which names the bytes that are needed, where something does not fit.
+
+        What an earlier attempt left and will be replaced counts as free, and so does what goes before anything else.
+        """
+        here, copies = self._on_the_log_dirs_disk(), self._copies()
+        if self._lack(here, copies) is None:
+            return  # as nearly always: nothing is listed to look for earlier attempts
+        here -= self._of_earlier_attempts(copies=False)
+        copies -= self._of_earlier_attempts(copies=True)
+        lack = self._lack(here, copies)
+        if lack is not None:
+            raise lack
+
+    def _lack(self, here: int, copies: int) -> NoRoom | None:
+        elsewhere = self._orders.quarantine_dir
+        free = self._fs.free_bytes(self._log_dir)
+        if elsewhere is None or self._fs.stat(elsewhere).device == self._fs.stat(self._log_dir).device:
+            if here + copies <= free:
+                return None
+            helps = self._orders.keeps_beside and here - self._deleted() + _PAGE <= free
+            return NoRoom(self._log_dir, here + copies, free, helps=helps)
+        room = self._fs.free_bytes(elsewhere)
+        if copies > room:
+            return NoRoom(elsewhere, copies, room)
+        return NoRoom(self._log_dir, here, free) if here > free else None
+
+    def check_left(self) -> None:
+        """Raise `NoRoom` where others have taken what a broker needs next, or what cuts beside another name take."""
+        needed = self._start + self._beside_other_names()
+        free = self._fs.free_bytes(self._log_dir)
+        if needed > free:
+            raise NoRoom(self._log_dir, needed, free)
+
+    def _on_the_log_dirs_disk(self) -> int:
+        """Return what new files and the next start of a broker take there, beyond what is freed first."""
+        needed = self._start + self._beside_other_names()
+        for part in self._parts:
+            needed += _PAGE + sum(map(_new, part.actions))  # a page for names
+        if not self._orders.keeps_beside:
+            needed -= self._deleted()
+        if self._orders.quarantine_dir is not None:
+            needed += _PAGE  # the record of where the copies are
+        return needed
+
+    def _beside_other_names(self) -> int:
+        """Return what logs take that are cut beside another name that they have, until it is gone."""
+        cuts = (a for part in self._parts for a in part.actions if isinstance(a, TruncateTo))
+        return sum(_pages(cut.size) for cut in cuts if self._fs.stat(cut.path).links > 1)
+
+    def _deleted(self) -> int:
+        """Return what is freed once the leftovers have gone."""
+        return sum(self._freed(leftover) for part in self._parts for leftover in part.deleted)
+
+    def _freed(self, leftover: SetAside) -> int:
+        stat = self._fs.stat(leftover.path)
+        # An index may have more bytes than pages, and a file with another name frees nothing.
+        return 0 if stat.links > 1 or leftover.path.name.endswith(_SPARSE) else stat.size
+
+    def _copies(self) -> int:
+        return sum(
+            2 * _PAGE + _pages(_ITEM * len(part.actions)) + sum(map(self._copy, part.actions)) for part in self._parts
+        )
+
+    def _copy(self, action: Action) -> int:
+        elsewhere = self._orders.quarantine_dir is not None
+        match action:
+            case Quarantine():
+                return 0 if action.zeroes or self._orders.discard else _pages(action.size)
+            case KeepCopy():
+                return _pages(action.size)
+            case ReplaceFile():
+                size = self._fs.stat(action.path).size if elsewhere and action.replaces else 0
+                return _pages(data_end(self._fs, action.path, size))
+            case SpliceSegment() | SetAside():
+                return _pages(self._fs.stat(action.path).size) if elsewhere else 0
+            case _:
+                return 0
+
+    def _of_earlier_attempts(self, *, copies: bool) -> int:
+        """Return the bytes of files that an attempt that died has left and this one writes again."""
+        bytes_left = 0
+        for part in self._parts:
+            names = _copies_of(part) if copies else {path.name for path in temporaries(part.actions)}
+            try:
+                entries = self._fs.entries(part.keep_at if copies else part.directory)
+            except FileVanished:
+                continue
+            bytes_left += sum(stat.size for name, stat in entries.items() if name in names and stat.links == 1)
+        return bytes_left
+
+
+def _copies_of(part: Part) -> set[str]:
+    ranges = (a for a in part.actions if isinstance(a, Quarantine | KeepCopy))
+    names = {part.kept(a.path, a.position).name for a in ranges}
+    names |= {part.manifest.name, temporary_name(part.manifest).name}
+    whole: Iterable[Action] = part.actions if part.orders.quarantine_dir is not None else ()
+    return names | {part.kept(a.path).name for a in whole if isinstance(a, SetAside | ReplaceFile | SpliceSegment)}
+
+
+def _new(action: Action) -> int:
+    match action:
+        case ReplaceFile() | SpliceSegment():
+            return _pages(action.size)
+        case SplitLog():
+            return sum(_pages(piece.size) for piece in action.pieces)
+        case _:
+            return 0
+
+
+def _pages(size: int) -> int:
+    return -(-size // _PAGE) * _PAGE
 
 
 def make_place(fs: Fs, path: PurePath) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from recovery.evidence.manifest import MANIFEST_LIMIT, MANIFEST_SUFFIX, SUFFIX, Manifest, decode
-from storage.base.errors import CheckpointCorrupt, CorruptData
+from recovery.evidence.manifest import MANIFEST_LIMIT, MANIFEST_SUFFIX, SUFFIX, Item, Manifest, decode, manifest_name
+from storage.base.errors import CheckpointCorrupt, CorruptData, ReadFault, printable
 from storage.disk.fs import FileKind, ReadFs, read_all
 
 
@@ -18,6 +18,21 @@ class Kept:
     manifest: Manifest
     place: PurePath
     directory: PurePath
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Tell whether the copies lie in a directory that was named with `--quarantine`."""
+        return self.place != self.directory
+
+    def place_of(self, item: Item) -> PurePath:
+        """Return where the kept bytes of an item are: what only stepped aside is still in its own directory."""
+        return (self.directory if item.step == "aside" and not item.sha256 else self.place) / item.kept
+
+    @property
+    def records(self) -> tuple[PurePath, ...]:
+        """Return where a log directory may have the record of copies that are elsewhere."""
+        name = manifest_name(self.manifest.plan_id)
+        return (self.directory / name, self.directory.parent / name) if self.is_elsewhere else ()
 
     @property
     def path(self) -> PurePath:
@@ -36,25 +51,52 @@ class Unreadable:
 def find_kept(fs: ReadFs, directories: Iterable[PurePath]) -> tuple[list[Kept], list[Unreadable]]:
     """Return every manifest in the directories and, for log directories, in the directories of their partitions.
 
-    Oldest first. A quarantine directory, as named with `--quarantine`, is searched in the same way, two levels deep.
+    Oldest first. A quarantine directory, as named with `--quarantine`, is searched in the same way, two levels deep;
+    so is one that a log directory's record names.
     """
-    kept: list[Kept] = []
-    bad: list[Unreadable] = []
+    kept: dict[PurePath, Kept] = {}
+    bad: dict[PurePath, Unreadable] = {}
     for place in _places(fs, directories):
-        for name, stat in fs.entries(place).items():
-            if not name.endswith(MANIFEST_SUFFIX) or stat.kind is not FileKind.FILE:
+        for one in _manifests(fs, place, bad):
+            if not one.manifest.copies_in:
+                kept[one.path] = one
                 continue
-            path = place / name
-            try:
-                kept.append(_load(fs, place, path))
-            except CorruptData as error:
-                bad.append(Unreadable(path, error.reason))
-    return sorted(kept, key=lambda k: (k.manifest.created_ms, k.manifest.plan_id, str(k.place))), bad
+            for elsewhere in _recorded(fs, one, bad):
+                kept[elsewhere.path] = elsewhere
+    ordered = sorted(kept.values(), key=lambda k: (k.manifest.created_ms, k.manifest.plan_id, str(k.place)))
+    return ordered, list(bad.values())
+
+
+def _manifests(fs: ReadFs, place: PurePath, bad: dict[PurePath, Unreadable]) -> Iterator[Kept]:
+    for name, stat in fs.entries(place).items():
+        if not name.endswith(MANIFEST_SUFFIX) or stat.kind is not FileKind.FILE:
+            continue
+        path = place / name
+        try:
+            yield _load(fs, place, path)
+        except CorruptData as error:
+            bad[path] = Unreadable(path, error.reason)
+
+
+def _recorded(fs: ReadFs, record: Kept, bad: dict[PurePath, Unreadable]) -> Iterator[Kept]:
+    """Yield what a log directory's record says is kept elsewhere, as far as it is about that log directory."""
+    top = PurePath(record.manifest.copies_in) / record.manifest.plan_id
+    try:
+        places = [top / name for name, stat in fs.entries(top).items() if stat.kind is FileKind.DIRECTORY]
+    except ReadFault:
+        reason = f"its copies were kept below {printable(top)}, which is not there: is its volume mounted?"
+        bad[record.path] = Unreadable(record.path, reason)
+        return
+    mine = (PurePath(record.manifest.directory), record.place)
+    for place in places:
+        for one in _manifests(fs, place, bad):
+            if one.directory in mine or one.directory.parent in mine:
+                yield one
 
 
 def find_orphans(fs: ReadFs, directories: Iterable[PurePath], kept: Iterable[Kept]) -> list[Unreadable]:
     """Return the copies that no manifest lists: a recovery died while it made them, before it changed anything."""
-    listed = {place / item.kept for one in kept for item in one.manifest.items for place in (one.place, one.directory)}
+    listed = {one.place_of(item) for one in kept for item in one.manifest.items if item.kept}
     reason = "a copy that no manifest lists: the recovery that made it died before it changed anything; it may go"
     return [
         Unreadable(place / name, reason)

@@ -82,7 +82,7 @@ def place_of(one: Kept, item: Item) -> PurePath | None:
     """Return where the bytes of an item are kept."""
     if not item.kept:
         return None
-    return (one.directory if item.step == "aside" else one.place) / item.kept
+    return one.place_of(item)
 
 
 def _loss(fs: ReadFs, one: Kept, item: Item) -> Loss | None:

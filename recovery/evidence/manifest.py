@@ -34,7 +34,9 @@ class Item(NamedTuple):
     (they are in `kept`, and stayed where they were), aside (the file itself is now called `kept`), renamed (it is now
     called `result_name`), replaced (the old file is called `kept`; empty if there was no room to keep a derived file)
     and created (it was not there before). `first_offset` is that of the first record concerned. `mtime_ns` is that
-    of the file before. `sha256` is of the kept bytes, `result_size` and `result_sha256` of what stands there instead.
+    of the file before, `mode` as well where the file itself is gone. `kept_size` is that of `kept` where it lacks the
+    zeroes that the file ends with. `sha256` is of the kept bytes, those zeroes included, `result_size` and
+    `result_sha256` of what stands there instead.
     """
 
     step: str
@@ -50,10 +52,15 @@ class Item(NamedTuple):
     result_size: int = 0
     result_sha256: str = ""
     first_offset: int | None = None
+    mode: int = 0o644
+    kept_size: int | None = None
 
 
 class Manifest(NamedTuple):
-    """What one plan did in one directory, in the order in which it was done."""
+    """What one plan did in one directory, in the order in which it was done.
+
+    With `copies_in` it is the record of a log directory that copies of this plan lie below that directory instead.
+    """
 
     plan_id: str
     directory: str
@@ -61,11 +68,12 @@ class Manifest(NamedTuple):
     logmend_version: str
     items: tuple[Item, ...]
     schema_version: int = SCHEMA_VERSION
+    copies_in: str = ""
 
     @property
     def kept_bytes(self) -> int:
         """Bytes of records and files that stand under names of ours."""
-        return sum(item.size for item in self.items if item.kept)
+        return sum(item.size if item.kept_size is None else item.kept_size for item in self.items if item.kept)
 
 
 def manifest_name(plan_id: str) -> str:
@@ -117,9 +125,10 @@ def decode(data: bytes, path: PurePath) -> Manifest:
     manifest = Manifest(items=tuple(_item(item, path) for item in items), **_checked(plain, Manifest, path))
     if len(manifest.plan_id) != _ID_LENGTH or not set(manifest.plan_id) <= set("0123456789abcdef"):
         raise CheckpointCorrupt("plan_id: twelve hex digits are needed", path=path)
-    named = PurePath(manifest.directory)
-    if not named.is_absolute() or ".." in named.parts or not _is_nameable(manifest.directory):
-        raise CheckpointCorrupt(f"directory: {manifest.directory!r:.60} is no absolute path", path=path)
+    for text in (manifest.directory, manifest.copies_in or "/"):
+        named = PurePath(text)
+        if not named.is_absolute() or ".." in named.parts or not _is_nameable(text):
+            raise CheckpointCorrupt(f"directory: {text!r:.60} is no absolute path", path=path)
     return manifest
 
 
@@ -139,7 +148,7 @@ def _item(plain: object, path: PurePath) -> Item:
     for name in (item.name, item.kept, item.result_name):
         if name and not is_plain_name(name):
             raise CheckpointCorrupt(f"{name!r} is no plain file name", path=path)
-    if not item.name or min(item.position, item.size, item.result_size) < 0:
+    if not item.name or min(item.position, item.size, item.result_size, item.kept_size or 0) < 0:
         raise CheckpointCorrupt("an item without a name, or with a negative number", path=path)
     if item.kept and not item.kept.endswith(SUFFIX):
         raise CheckpointCorrupt(f"{item.kept!r} is no name of ours", path=path)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
-from recovery.evidence.kept import Kept
-from recovery.evidence.manifest import Item
-from storage.base.errors import CheckpointCorrupt, FileVanished, NoRoom, PlanStale
+from recovery.evidence.kept import Kept, find_kept
+from recovery.evidence.manifest import MANIFEST_LIMIT, Item, decode
+from storage.base.errors import CheckpointCorrupt, CorruptData, FileVanished, NoRoom, PlanStale
 from storage.disk.buffers import page_aligned
-from storage.disk.fs import Fs, ReadFs, temporary_name
+from storage.disk.fs import Fs, ReadFs, read_all, temporary_name
 from storage.disk.second_names import replace_by_copy
 
 _CHUNK: Final = 1 << 20
@@ -62,13 +62,15 @@ def _refuse_unless_possible(fs: Fs, one: Kept) -> None:
         state = _state(fs, one, item)
         if state.refused:
             raise PlanStale(one.directory / item.name, state.refused)
-        if item.step == "cut" and not state.done:
+        if not state.done and (item.step == "cut" or _is_moved(item)):
+            needed += item.size
+        if not state.done and item.step == "cut":
             stat = fs.stat(_where_it_is(fs, one, item))
-            needed += item.size + (stat.size if stat.links > 1 else 0)
+            needed += stat.size if stat.links > 1 else 0
     # Zeroes are only counted, and a number costs nothing: the writer of a manifest may have put any there.
     room = fs.free_bytes(one.directory) if needed else 0
     if needed > room:
-        raise NoRoom(one.directory, needed, room)
+        raise NoRoom(one.directory, needed, room, what="what is put back")
 
 
 def _state(fs: ReadFs, one: Kept, item: Item) -> _State:
@@ -95,10 +97,21 @@ _BOTH: Final = _State(refused="a file of the same name has come")
 _GONE: Final = _State(refused="it is gone")
 
 
+def _is_moved(item: Item) -> bool:
+    """Tell whether a file was set aside by copying it elsewhere and removing it."""
+    return item.step == "aside" and bool(item.sha256)
+
+
 def _is_back(fs: ReadFs, one: Kept, name: str) -> bool:
     """Tell whether a file that was to be set aside stands under its own name: put back, or never set aside at all."""
     return any(
-        other.step == "aside" and other.name == name and _size(fs, one.directory / other.kept) is None
+        other.step == "aside"
+        and other.name == name
+        and (
+            _is(fs, one.directory / name, other.size, other.sha256)
+            if _is_moved(other)
+            else _size(fs, one.directory / other.kept) is None
+        )
         for other in one.manifest.items
     )
 
@@ -112,8 +125,12 @@ def _state_of_renamed(fs: ReadFs, one: Kept, item: Item, path: PurePath) -> _Sta
 
 
 def _state_of_aside(fs: ReadFs, one: Kept, item: Item, path: PurePath) -> _State:
-    kept = _size(fs, one.directory / item.kept)
-    if kept is None:
+    if _is_moved(item):
+        if _is(fs, path, item.size, item.sha256):
+            return _State(done=fs.stat(path).mtime_ns == item.mtime_ns)
+        if not _is(fs, one.place_of(item), item.size, item.sha256):
+            raise CheckpointCorrupt("the kept bytes are not what the manifest says", path=one.place_of(item))
+    elif _size(fs, one.place_of(item)) is None:
         return _State(done=True) if _size(fs, path) is not None else _State(refused="what was set aside is gone")
     replaced = any(other.name == item.name and other.step in ("created", "renamed") for other in one.manifest.items)
     arrived = any(other.result_name == item.name for other in one.manifest.items)
@@ -190,8 +207,8 @@ def _undo(fs: Fs, one: Kept, item: Item) -> None:
             _put_tail_back(fs, one, item, path)
         case "renamed":
             fs.rename(one.directory / item.result_name, path)
-        case "aside":
-            fs.rename(one.directory / item.kept, path)
+        case "aside" if not _is_moved(item):
+            fs.rename(one.place_of(item), path)
         case "created":
             fs.remove(path)
         case _:
@@ -220,12 +237,16 @@ def _put_file_back(fs: Fs, one: Kept, item: Item, path: PurePath) -> None:
     if one.place == one.directory:
         fs.rename(source, path)  # the very file of before, with its owner, mode and time
         return
-    like = fs.stat(source)._replace(mode=0o644) if _size(fs, path) is None else fs.stat(path)
+    like = fs.stat(source)._replace(mode=item.mode & 0o777) if _size(fs, path) is None else fs.stat(path)
     temporary = temporary_name(path)
     with contextlib.suppress(FileVanished):
         fs.remove(temporary)
     with fs.create(temporary, like) as file:
+        left = item.size
         for piece in _bytes(fs, source, 0, item.size):
+            file.append(piece)
+            left -= len(piece)
+        for piece in _bytes(fs, None, 0, left):  # the zeroes that a preallocated index ends with are not kept
             file.append(piece)
         file.sync()
     fs.set_mtime(temporary, item.mtime_ns)
@@ -235,12 +256,24 @@ def _put_file_back(fs: Fs, one: Kept, item: Item, path: PurePath) -> None:
 
 def _remove_kept(fs: Fs, one: Kept) -> None:
     for item in one.manifest.items:
-        if item.kept and item.step != "aside":
+        if item.kept and (item.step != "aside" or _is_moved(item)):
             with contextlib.suppress(FileVanished):
-                fs.remove(one.place / item.kept)
+                fs.remove(one.place_of(item))
     with contextlib.suppress(FileVanished):
         fs.remove(one.path)
     fs.sync_dir(one.place)
+    _forget(fs, one)
+
+
+def _forget(fs: Fs, one: Kept) -> None:
+    """Remove the record in the log directory once all manifests are gone of a plan that kept its copies elsewhere."""
+    if not one.is_elsewhere or find_kept(fs, [one.place.parent])[0]:
+        return
+    for path in one.records:
+        with contextlib.suppress(FileVanished, CorruptData):
+            if decode(read_all(fs, path, MANIFEST_LIMIT), path).copies_in:
+                fs.remove(path)
+                fs.sync_dir(path.parent)
 
 
 def expire(fs: Fs, kept: Iterable[Kept]) -> int:
@@ -253,16 +286,16 @@ def expire(fs: Fs, kept: Iterable[Kept]) -> int:
     for one in kept:
         touched = {one.place}
         for item in one.manifest.items:
-            place = one.directory if item.step == "aside" else one.place
-            size = _size(fs, place / item.kept) if item.kept else None
+            size = _size(fs, one.place_of(item)) if item.kept else None
             if size is not None:
-                fs.remove(place / item.kept)
-                touched.add(place)
+                fs.remove(one.place_of(item))
+                touched.add(one.place_of(item).parent)
                 freed += size
         for place in sorted(touched):
             fs.sync_dir(place)
         fs.remove(one.path)
         fs.sync_dir(one.place)
+        _forget(fs, one)
     return freed
 
 

@@ -17,3 +17,8 @@ class Orders(NamedTuple):
     version: str
     quarantine_dir: PurePath | None = None
     discard: bool = False
+
+    @property
+    def keeps_beside(self) -> bool:
+        """Tell whether what is kept stays in the directory that it came from."""
+        return self.quarantine_dir is None and not self.discard

@@ -73,6 +73,8 @@ def outcome_document(outcome: Outcome, *, with_plan: bool = False) -> dict[str, 
         fields["findings"] = [finding_document(verdict, outcome.path.parent.parent) for verdict in verdicts]
     if outcome.done is not None:
         fields |= {"actions_done": outcome.done, "bytes_quarantined": outcome.bytes_quarantined}
+    if outcome.partly:
+        fields["partly_done"] = outcome.partly
     fields |= {name: to_plain(getattr(outcome, part)) for name, part in _AFTER}
     return fields
 

@@ -53,6 +53,8 @@ class Outcome(NamedTuple):
     tails: KeptTails | None = None
     plan_id: str = ""
     """Of the plan, where it is at hand: it takes as long to find as the plan is large."""
+    partly: str = ""
+    """What had been done when an error ended the work; empty where that was nothing."""
 
 
 def worst(statuses: Iterable[ExitStatus]) -> ExitStatus:

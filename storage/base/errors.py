@@ -10,6 +10,7 @@ import errno
 import os
 from enum import IntEnum
 from pathlib import PurePath
+from typing import Final
 
 
 class ExitStatus(IntEnum):
@@ -115,19 +116,28 @@ class DiskFull(WriteFault):
     """A write failed because no space, or no quota, is left."""
 
 
+_ALL_OF_A_PLAN: Final = "copies, new files and the start of a broker"
+
+
 class NoRoom(LogmendError):
-    """What would be cut cannot be kept: bytes needed and bytes free. Raised before anything was changed."""
+    """There is no room for all that a plan needs: bytes needed and free there. Raised before anything was changed.
+
+    `helps`: with the copies on another volume, the rest would fit.
+    """
 
     status = ExitStatus.ENVIRONMENT
 
-    def __init__(self, directory: PurePath, needed: int, free: int) -> None:
+    def __init__(
+        self, directory: PurePath, needed: int, free: int, *, what: str = _ALL_OF_A_PLAN, helps: bool = False
+    ) -> None:
         super().__init__(directory, needed, free)
-        self.directory, self.needed, self.free = directory, needed, free
+        self.directory, self.needed, self.free, self.what, self.helps = directory, needed, free, what, helps
 
     def __str__(self) -> str:
+        other = ", or name a directory on another volume with --quarantine DIR" if self.helps else ""
         return (
-            f"{printable(self.directory)}: keeping what would be cut needs {self.needed} bytes, {self.free} are free; "
-            "make room, or name a directory on another volume with --quarantine DIR"
+            f"{printable(self.directory)}: needs {self.needed} bytes for {self.what}, {self.free} are free; "
+            f"make room{other}"
         )
 
 

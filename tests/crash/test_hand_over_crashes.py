@@ -39,8 +39,11 @@ from support.wrapped_fs import Skipping, Unsynced
 from checkpoint.markers import encode_clean_shutdown
 from checkpoint.offsets import decode_offsets
 from recovery.apply import hand_over as handing
-from recovery.apply.execute import _Directory, execute
+from recovery.apply.changing import Changer
+from recovery.apply.execute import execute
 from recovery.apply.hand_over import hand_over
+from recovery.apply.keeping import Keeper, spliced
+from recovery.apply.staging import Stager
 from recovery.logdir.survey import SilentReporter
 from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan, Precondition, SplicePiece, SpliceSegment
@@ -327,9 +330,9 @@ class _Careless(Skipping):
         return Unsynced(file) if path.suffix == ".tmp" and ".log" in path.suffixes else file
 
 
-def _in(patch: Patch, method: str, change: Callable[[Any], Any]) -> None:
-    """Let one method of the executor work on another file system."""
-    real = getattr(_Directory, method)
+def _in(patch: Patch, step: type, method: str, change: Callable[[Any], Any]) -> None:
+    """Let one method of a step of the executor work on another file system."""
+    real = getattr(step, method)
 
     def other(self: Any, *arguments: Any, **named: Any) -> Any:
         fs, self._fs = self._fs, change(self._fs)
@@ -338,16 +341,16 @@ def _in(patch: Patch, method: str, change: Callable[[Any], Any]) -> None:
         finally:
             self._fs = fs
 
-    patch.setattr(_Directory, method, other)
+    patch.setattr(step, method, other)
 
 
 def the_healed_log_is_not_synced(patch: Patch) -> None:
-    _in(patch, "_write_spliced", _Careless)
+    _in(patch, Stager, "_write", _Careless)
 
 
 def the_old_log_is_linked_after_the_rename(patch: Patch) -> None:
     late: list[tuple[Any, PurePath, PurePath]] = []
-    first, real = _Directory.keep, _Directory.change
+    first, real = Keeper.keep, Changer.change
 
     class Late(Skipping):
         def link(self, source: PurePath, target: PurePath) -> None:
@@ -359,34 +362,34 @@ def the_old_log_is_linked_after_the_rename(patch: Patch) -> None:
             fs.link(source, target)
         late.clear()
 
-    def keep(self: Any, actions: Any) -> None:
+    def keep(self: Any) -> bool:
         late.clear()
-        first(self, actions)
+        return first(self)
 
-    patch.setattr(_Directory, "keep", keep)
-    _in(patch, "_write_spliced", lambda fs: Late(fs, "none"))
-    patch.setattr(_Directory, "change", change)
+    patch.setattr(Keeper, "keep", keep)
+    _in(patch, Keeper, "_old", lambda fs: Late(fs, "none"))
+    patch.setattr(Changer, "change", change)
 
 
 def the_name_of_the_old_log_is_not_synced(patch: Patch) -> None:
-    _in(patch, "keep", lambda fs: Skipping(fs, "sync_dir"))
+    _in(patch, Keeper, "keep", lambda fs: Skipping(fs, "sync_dir"))
 
 
 def the_rename_is_not_synced(patch: Patch) -> None:
-    _in(patch, "change", lambda fs: Skipping(fs, "sync_dir"))
+    _in(patch, Changer, "change", lambda fs: Skipping(fs, "sync_dir"))
 
 
 def the_healed_log_is_written_in_place(patch: Patch) -> None:
     def change(self: Any, actions: Any) -> None:
         for action in actions:
-            data = b"".join(self._spliced(action, hashlib.sha256()))
+            data = b"".join(spliced(self._fs, action, lambda *_: [segment(10)[1]], hashlib.sha256()))
             self._fs.truncate(action.path, 0)
             with self._fs.open_append(action.path) as file:
                 file.append(data)
                 file.sync()
 
-    _in(patch, "_write_spliced", lambda fs: Skipping(fs, "link"))
-    patch.setattr(_Directory, "change", change)
+    _in(patch, Keeper, "_old", lambda fs: Skipping(fs, "link"))
+    patch.setattr(Changer, "change", change)
 
 
 SPLICE_MUTANTS = [

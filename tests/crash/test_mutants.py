@@ -13,12 +13,15 @@ from support.damages import KINDS
 from support.log_dirs import POINTS, SOUND, TOP, checkpoint, damaged
 from support.wrapped_fs import Skipping
 
+from recovery.apply import changing, copying, keeping, staging
 from recovery.apply import execute as module
+from recovery.apply.changing import Changer
+from recovery.apply.keeping import Keeper
 from recovery.plan.plan import LogDirPlan, ReplaceFile, TruncateTo
 from storage.disk.fs import replace_atomically
 
 Patch = pytest.MonkeyPatch
-Directory = module._Directory
+ROOMS = (changing, copying, keeping, staging, module)
 
 
 def without(patch: Patch, method: str, which: Callable[[PurePath], bool] = lambda path: True) -> None:
@@ -30,64 +33,64 @@ def without(patch: Patch, method: str, which: Callable[[PurePath], bool] = lambd
     patch.setattr("support.recovering.execute", run)
 
 
+def everywhere(patch: Patch, name: str, function: Callable[..., Any]) -> None:
+    """Put another function in the place of one of recovery/apply/copying.py, wherever it is used."""
+    for room in ROOMS:
+        if hasattr(room, name):
+            patch.setattr(room, name, function)
+
+
 def copies_are_not_synced(patch: Patch) -> None:
-    def write_new(self: Any, path: PurePath, pieces: Any, like: Any, *, private: bool) -> None:
-        self._drop(path)
-        with self._fs.create(path, like) as file:
+    def write_new(fs: Any, path: PurePath, pieces: Any, like: Any, *, private: bool) -> None:
+        copying.drop(fs, path)
+        with fs.create(path, like) as file:
             for piece in pieces:
                 file.append(piece)
             if not path.name.endswith(".logmend"):
                 file.sync()
 
-    patch.setattr(Directory, "_write_new", write_new)
+    everywhere(patch, "write_new", write_new)
 
 
 def names_of_copies_are_not_synced(patch: Patch) -> None:
-    real = Directory.keep
+    real = Keeper.keep
 
-    def keep(self: Any, actions: Any) -> None:
-        fs, self._fs = self._fs, Skipping(self._fs, "sync_dir", lambda path: True)
-        real(self, actions)
-        self._fs = fs
+    def keep(self: Any) -> bool:
+        self._fs = Skipping(self._fs, "sync_dir", lambda path: True)
+        return real(self)
 
-    patch.setattr(Directory, "keep", keep)
+    patch.setattr(Keeper, "keep", keep)
 
 
 def later_segments_step_aside_after_the_cut(patch: Patch) -> None:
-    real = Directory.change
+    real = Changer.change
 
     def change(self: Any, actions: Any) -> None:
         real(self, [action for action in actions if isinstance(action, TruncateTo)])
         real(self, [action for action in actions if not isinstance(action, TruncateTo)])
 
-    patch.setattr(Directory, "change", change)
+    patch.setattr(Changer, "change", change)
 
 
 def the_manifest_comes_after_the_cut(patch: Patch) -> None:
-    write, change = Directory._write_new, Directory.change
-    late: list[tuple[Any, ...]] = []
-    keep = Directory.keep
+    write, change = copying.write_new, Changer.change
+    late: dict[PurePath, tuple[Any, ...]] = {}
 
-    def begin(self: Any, actions: Any) -> None:
-        late.clear()
-        keep(self, actions)
-
-    def write_new(self: Any, path: PurePath, pieces: Any, like: Any, *, private: bool) -> None:
+    def write_new(fs: Any, path: PurePath, pieces: Any, like: Any, *, private: bool) -> None:
         if ".logmend.json" in path.name:
-            late.append((self, path, list(pieces), like))
-            write(self, path, [], like, private=private)
+            late[path.parent] = (fs, path, list(pieces), like)
+            write(fs, path, [], like, private=private)
         else:
-            write(self, path, pieces, like, private=private)
+            write(fs, path, pieces, like, private=private)
 
     def change_first(self: Any, actions: Any) -> None:
         change(self, actions)
-        for owner, path, pieces, like in late:
-            write(owner, path.with_name(path.name.removesuffix(".tmp")), pieces, like, private=True)
-        late.clear()
+        if actions and self._directory in late:
+            fs, path, pieces, like = late.pop(self._directory)
+            write(fs, path.with_name(path.name.removesuffix(".tmp")), pieces, like, private=True)
 
-    patch.setattr(Directory, "keep", begin)
-    patch.setattr(Directory, "_write_new", write_new)
-    patch.setattr(Directory, "change", change_first)
+    everywhere(patch, "write_new", write_new)
+    patch.setattr(Changer, "change", change_first)
 
 
 def a_checkpoint_leads_the_log(patch: Patch) -> None:
@@ -103,7 +106,7 @@ def a_checkpoint_leads_the_log(patch: Patch) -> None:
 
 
 def replacements_are_not_synced(patch: Patch) -> None:
-    patch.setattr("recovery.apply.execute.sync_all", lambda files, threads: None)
+    patch.setattr("recovery.apply.staging.sync_all", lambda files, threads: None)
 
 
 def renames_are_not_synced(patch: Patch) -> None:
@@ -115,7 +118,7 @@ def the_cut_is_not_synced(patch: Patch) -> None:
 
 
 def old_copies_are_in_the_way(patch: Patch) -> None:
-    patch.setattr(Directory, "_drop", lambda self, path: None)
+    everywhere(patch, "drop", lambda fs, path: None)
 
 
 def the_marker_goes_last(patch: Patch) -> None:
@@ -128,13 +131,13 @@ def the_marker_goes_last(patch: Patch) -> None:
 
 
 def derived_files_are_replaced_before_the_cut(patch: Patch) -> None:
-    real = Directory.change
+    real = Changer.change
 
     def change(self: Any, actions: Any) -> None:
         real(self, [action for action in actions if isinstance(action, ReplaceFile)])
         real(self, [action for action in actions if not isinstance(action, ReplaceFile)])
 
-    patch.setattr(Directory, "change", change)
+    patch.setattr(Changer, "change", change)
 
 
 MUTANTS: dict[Callable[[Patch], None], str] = {

@@ -12,18 +12,19 @@ from pathlib import Path
 import pytest
 from support.command import environment, logmend
 from support.faults import (
+    BIG_LEFTOVERS,
     DAMAGES,
-    DERIVED,
     EVERYTHING,
     check_end,
     check_nothing_is_lost,
     check_recovered,
+    read_tree,
     recovered,
     sample,
     tmpfs,
     write_tree,
 )
-from support.log_dirs import POINTS, Files, checkpoint
+from support.log_dirs import POINTS
 from support.needs import need_mounts
 from support.recovering import tree
 
@@ -88,7 +89,7 @@ def test_whatever_room_there_is_nothing_is_lost_and_with_room_the_next_run_repai
     assert "Traceback" not in said
     if done.returncode == 0:
         check_recovered(done, home, wanted)
-    elif "bytes, " in said:
+    elif " are free; " in said:
         assert tree(home) == was, "what was refused beforehand changed something"
         assert f"{free} are free" in said
     else:
@@ -105,8 +106,17 @@ def test_without_room_for_the_copies_the_need_is_named_and_nothing_changes(disk:
     done = logmend("recover", home)
     assert (done.returncode, tree(home)) == (5, was)
     assert "needs " in done.stderr
-    assert " bytes, 0 are free" in done.stderr
-    assert "--quarantine DIR" in done.stderr
+    assert ", 0 are free; make room\n" in done.stderr
+
+
+def test_another_volume_for_the_copies_is_advised_where_it_is_enough(disk: Path, tmp_path: Path) -> None:
+    home = write_tree(disk / "data", {**BIG, **BIG_LEFTOVERS})
+    fill(disk, 0)
+    done = logmend("recover", home)
+    assert done.returncode == 5
+    assert "or name a directory on another volume with --quarantine DIR" in done.stderr
+    (tmp_path / "kept").mkdir()
+    assert logmend("recover", "--quarantine", tmp_path / "kept", home).returncode == 0
 
 
 def test_what_is_named_as_the_need_is_enough(disk: Path, tmp_path: Path) -> None:
@@ -121,8 +131,8 @@ def test_what_is_named_as_the_need_is_enough(disk: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", sorted(DAMAGES))
-def test_with_copies_elsewhere_a_full_disk_is_recovered(disk: Path, tmp_path: Path, name: str) -> None:
-    """Only side files that have to be made and were not there before need room on the log's own disk."""
+def test_with_copies_elsewhere_a_full_disk_is_recovered_or_left_as_it_is(disk: Path, tmp_path: Path, name: str) -> None:
+    """New files and a broker's start need room on the log's own disk."""
     before = DAMAGES[name]
     wanted = recovered(before, tmp_path / "undisturbed")
     home = write_tree(disk / "data", before)
@@ -135,33 +145,106 @@ def test_with_copies_elsewhere_a_full_disk_is_recovered(disk: Path, tmp_path: Pa
     check_end(home, before, wanted, elsewhere=tmp_path / "kept")
 
 
-def torn_and_else_as_recovered(tmp_path: Path) -> tuple[Files, Files]:
-    """Return a directory whose side files are as they will be after the cut, so that nothing new has to be made."""
-    wanted = recovered(DAMAGES["torn"], tmp_path / "undisturbed")
-    log = next(name for name in wanted if name.endswith("20.log"))
-    return {**wanted, log: wanted[log] + b"half a batch" * 900}, wanted
-
-
-def test_a_tail_is_cut_with_no_free_byte_when_its_copy_goes_elsewhere(disk: Path, tmp_path: Path) -> None:
-    before, wanted = torn_and_else_as_recovered(tmp_path)
+@pytest.mark.parametrize("free", [0, 5 * PAGE])
+def test_with_copies_elsewhere_leftovers_go_there_first_and_a_full_disk_is_recovered(
+    disk: Path, tmp_path: Path, free: int
+) -> None:
+    before = {**BIG, **BIG_LEFTOVERS}
+    wanted = recovered(before, tmp_path / "undisturbed")
     home = write_tree(disk / "data", before)
     (tmp_path / "kept").mkdir()
-    fill(disk, 0)
+    fill(disk, free)
     done = logmend("recover", "--quarantine", tmp_path / "kept", home)
     assert done.returncode == 0, done.stderr
     check_recovered(done, home, wanted)
     check_nothing_is_lost(home, before, tmp_path / "kept")
+    assert not list(home.rglob("kept.*")), "something was kept on the full disk"
+    assert free_bytes(disk) > 100_000
 
 
-def test_indexes_are_made_anew_in_the_place_of_the_old_ones_with_no_free_byte(disk: Path, tmp_path: Path) -> None:
-    wanted = recovered({**DAMAGES["torn"], POINTS: checkpoint({})}, tmp_path / "undisturbed")
-    before = {name: b"\x7f" * 24 if name.endswith(DERIVED) else data for name, data in wanted.items()}
-    home = write_tree(disk / "data", before)
-    (tmp_path / "kept").mkdir()
+def test_losses_and_quarantine_know_of_copies_that_were_kept_elsewhere(disk: Path, tmp_path: Path) -> None:
+    before = {**BIG, **BIG_LEFTOVERS}
+    home, kept = write_tree(disk / "data", before), tmp_path / "kept"
+    kept.mkdir()
     fill(disk, 0)
-    done = logmend("recover", "--quarantine", tmp_path / "kept", home)
+    assert logmend("recover", "--quarantine", kept, home).returncode == 0
+    losses = logmend("losses", home)
+    assert losses.returncode == 1
+    assert "kept as kept.00000000000000000020.log" in losses.stdout
+    kept.rename(tmp_path / "unmounted")
+    unmounted = logmend("losses", home)
+    assert unmounted.returncode == 1
+    assert f"below {kept}/" in unmounted.stderr
+    assert "is its volume mounted?" in unmounted.stderr
+    (tmp_path / "unmounted").rename(kept)
+    make_room(disk)
+    assert logmend("quarantine", "restore", "--all", home).returncode == 0
+    assert {name: data for name, data in read_tree(home).items() if name != POINTS} == {
+        name: data for name, data in before.items() if name != POINTS
+    }
+    assert "0 losses" in logmend("losses", home).stdout
+
+
+def test_with_discard_leftovers_go_first_and_a_full_disk_is_recovered(disk: Path, tmp_path: Path) -> None:
+    before = {**DAMAGES["torn"], **BIG_LEFTOVERS}
+    wanted = recovered(before, tmp_path / "undisturbed")
+    home = write_tree(disk / "data", before)
+    fill(disk, 0)
+    done = logmend("recover", "--discard", home)
     assert done.returncode == 0, done.stderr
     check_recovered(done, home, wanted)
+    assert not list(home.rglob("*.deleted*"))
+
+
+@pytest.mark.parametrize("flags", ["--quarantine", "--discard"])
+def test_with_no_free_byte_and_no_leftover_nothing_changes_and_the_flag_that_was_given_is_no_advice(
+    disk: Path, tmp_path: Path, flags: str
+) -> None:
+    home, kept = write_tree(disk / "data", BIG), tmp_path / "kept"
+    (home / ".lock").touch()
+    kept.mkdir()
+    fill(disk, 0)
+    was = tree(home)
+    done = logmend("recover", *([flags, kept] if flags == "--quarantine" else [flags]), home)
+    assert (done.returncode, tree(home)) == (5, was)
+    assert list(kept.iterdir()) == []
+    assert "nothing done" in done.stdout
+    assert ", 0 are free; make room\n" in done.stderr
+    assert "--quarantine" not in done.stderr
+
+
+def test_a_place_for_copies_that_is_too_small_is_named(disk: Path, tmp_path: Path) -> None:
+    home = write_tree(tmp_path / "data", {**BIG, **BIG_LEFTOVERS})
+    (home / ".lock").touch()
+    (disk / "kept").mkdir()
+    fill(disk, 8 * PAGE)
+    was = tree(home)
+    done = logmend("recover", "--quarantine", disk / "kept", home)
+    assert (done.returncode, tree(home)) == (5, was)
+    assert f"{disk / 'kept'}: " in done.stderr
+    assert f"{8 * PAGE} are free; make room\n" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("free", sample(SIZES, 6))
+@pytest.mark.parametrize("words", [("--quarantine", "kept"), ("--discard",)], ids=["elsewhere", "discard"])
+def test_whatever_room_there_is_a_recovery_that_keeps_nothing_beside_the_log_is_whole_or_not_begun(
+    disk: Path, tmp_path: Path, words: tuple[str, ...], free: int
+) -> None:
+    before = DAMAGES["broken_in_the_middle"]
+    wanted = recovered(before, tmp_path / "undisturbed")
+    home = write_tree(disk / "data", before)
+    (home / ".lock").touch()
+    (tmp_path / "kept").mkdir()
+    fill(disk, free)
+    was = tree(home)
+    done = logmend("recover", *words[:1], *(tmp_path / word for word in words[1:]), home)
+    assert done.returncode in (0, 5), done.stderr
+    if done.returncode == 0:
+        check_recovered(done, home, wanted)
+    else:
+        assert (tree(home), free_bytes(disk)) == (was, free)
+        assert "nothing done" in done.stdout
 
 
 @pytest.mark.parametrize("words", [("verify",), ("verify", "--depth", "records"), ("plan",), ("recover", "--dry-run")])

@@ -147,6 +147,12 @@ def left_over(files: Files) -> None:
 DAMAGES = {change.__name__: damaged(change) for change in (torn, zeroed, broken_in_the_middle, left_over)}
 """Small log directories, each with something for a recovery to do."""
 
+BIG_LEFTOVERS = {
+    f"orders-0/{1:020}.{kind}.deleted": b"gone" * size
+    for kind, size in (("log", 30_000), ("index", 10), ("timeindex", 6))
+}
+"""What retention leaves until a broker removes it, when it starts at the latest."""
+
 
 def sample(things: Iterable[object], most: int) -> list[object]:
     """Return at most `most` of the things, evenly spread, first and last among them; all with LOGMEND_FAULTS=all."""

@@ -63,6 +63,8 @@ def full_disk(root: Path, stack: ExitStack) -> None:
     disk.mkdir(parents=True)
     stack.enter_context(tmpfs(disk, 32 << 20))
     data = crashed(below(root, DATA))
+    closed = data / "clicks-0" / "00000000000000000000.log"
+    closed.with_name("00000000000000000000.log.deleted").write_bytes(closed.read_bytes() * 12)  # as retention leaves it
     below(root, RESCUE).mkdir(parents=True)
     with (data.parent / "filler").open("wb", buffering=0) as filler:
         left = os.statvfs(disk)

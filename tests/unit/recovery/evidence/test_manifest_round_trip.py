@@ -20,16 +20,19 @@ ITEMS = st.builds(
     name=NAMES, reason=st.text(max_size=40), kept=KEPT, position=WHOLE, size=WHOLE, zeroes=st.booleans(),
     sha256=st.text("0123456789abcdef", max_size=64), mtime_ns=WHOLE, result_name=st.one_of(st.just(""), NAMES),
     result_size=WHOLE, result_sha256=st.text("0123456789abcdef", max_size=64),
-    first_offset=st.one_of(st.none(), WHOLE),
+    first_offset=st.one_of(st.none(), WHOLE), mode=st.integers(0, 0o777),
+    kept_size=st.one_of(st.none(), WHOLE),
 )  # fmt: skip
+DIRECTORIES = st.lists(NAMES, max_size=4).map(lambda parts: "/" + "/".join(parts))
 MANIFESTS = st.builds(
     Manifest,
     plan_id=st.text("0123456789abcdef", min_size=12, max_size=12),
-    directory=st.lists(NAMES, max_size=4).map(lambda parts: "/" + "/".join(parts)),
+    directory=DIRECTORIES,
     created_ms=WHOLE,
     logmend_version=st.text(max_size=20),
     items=st.lists(ITEMS, max_size=4).map(tuple),
     schema_version=st.just(SCHEMA_VERSION),
+    copies_in=st.one_of(st.just(""), DIRECTORIES),
 )
 
 
