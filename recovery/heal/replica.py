@@ -1,7 +1,7 @@
 """Where good bytes may come from: the protocol of a replica, and the log directory of one as a source.
 
 What a replica offers is hostile input: every batch is bounded before it is read, and its checksum holds before anybody
-sees it. Whether it fits is judged in recovery/heal/healing.py.
+sees it. Whether it fits is judged in recovery/heal/judging.py.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from storage.base.errors import (
     BatchCorrupt,
     CorruptData,
     EnvironmentFault,
+    ExitStatus,
     FileVanished,
     LogmendError,
     UnsupportedFormat,
@@ -40,6 +41,12 @@ _INDEX_LIMIT: Final = 64 << 20
 
 class ReplicaUnusable(LogmendError):
     """A replica cannot serve: it has not got the partition, cannot be read, or is not what it should be."""
+
+    status = ExitStatus.ENVIRONMENT
+
+
+class NoReplica(ReplicaUnusable):
+    """The partition does not lie there."""
 
 
 class Offer(NamedTuple):
@@ -83,6 +90,16 @@ class ReplicaSource(Protocol):
         """
 
 
+class Replicas(NamedTuple):
+    """What may be taken from where: the replicas that were named, and, told so, also what is not known committed."""
+
+    sources: tuple[ReplicaSource, ...] = ()
+    uncommitted: bool = False
+
+
+NO_REPLICAS: Final = Replicas()
+
+
 @dataclass(slots=True)
 class DirectorySource:
     """The log directory of a replica: a mount, a copy, an unpacked snapshot. Only read, and only where it must be."""
@@ -103,7 +120,7 @@ class DirectorySource:
         try:
             logs = self._logs(directory)
             if not logs:
-                raise ReplicaUnusable(f"{directory}: no segment")
+                raise NoReplica(f"{directory}: no segment")
             start = self._checkpoint(LOG_STARTS).get(partition, Offset(0))
             return ReplicaFacts(
                 log_start=max(int(start), min(logs)),
@@ -112,6 +129,8 @@ class DirectorySource:
                 epochs=self._epochs(directory),
                 topic_id=self._topic_id(directory),
             )
+        except FileVanished as error:
+            raise NoReplica(f"{directory}: {error}") from error
         except (EnvironmentFault, CorruptData, UnsupportedFormat) as error:
             raise ReplicaUnusable(f"{directory}: {error}") from error
 
