@@ -147,6 +147,8 @@ class _Partition:
         for hole in holes:
             reasons: list[str] = []
             fill = self._fill(files, holes, hole, ours, reasons)
+            if fill is None and _is_gap(hole, ours):
+                continue
             if fill is None:
                 self._note(hole, "; ".join(reasons))
             elif why := _refuse_extent(files, [*fills, fill]):
@@ -233,6 +235,11 @@ class _Partition:
             source = fill.source.name
             note = replace(note, next_offset=until, source=source, batches=fill.batches, size=fill.size)
         self.healing.notes.append(note)
+
+
+def _is_gap(hole: Hole, ours: ReplicaFacts) -> bool:
+    """Tell whether offsets alone are missing, at the end of a segment that was compacted: as a rule nothing is lost."""
+    return not hole.size and ours.clean_point is not None and ours.clean_point > hole.first
 
 
 def _refuse_extent(files: SegmentFiles, fills: Sequence[Fill]) -> str:

@@ -28,7 +28,7 @@ from storage.base.errors import (
     UnsupportedFormat,
 )
 from storage.base.names import FileRole, FileState, parse_file_name
-from storage.base.units import Offset, TopicPartition
+from storage.base.units import INT64_MAX, Offset, TopicPartition
 from storage.batch.batch import BatchHeader, ensure_sound
 from storage.disk.fs import FileKind, ReadFile, ReadFs, read_all
 from storage.index.indexes import look_up_offset
@@ -144,7 +144,12 @@ class DirectorySource:
             for base in bases[number:]:
                 if base >= until:
                     return
-                yield from self._segment(directory, base, logs[base], first, until)
+                try:
+                    yield from self._segment(directory, base, logs[base], first, until)
+                except BatchCorrupt:
+                    if base < bases[-1] or until < INT64_MAX:
+                        raise
+                    return  # a torn or preallocated end, where no more was wanted than there is
         except (EnvironmentFault, CorruptData, UnsupportedFormat) as error:
             raise ReplicaUnusable(f"{directory}: {error}") from error
 
@@ -180,7 +185,7 @@ class DirectorySource:
         try:
             return Offer(ensure_sound(memoryview(buffer)), bytes(buffer))
         except BatchCorrupt as error:
-            raise ReplicaUnusable(f"{path} at {position}: {error.reason}") from error
+            raise BatchCorrupt(error.reason, path=PurePath(path.name), position=position) from error
 
     def _logs(self, directory: PurePath) -> dict[int, int]:
         found = {}

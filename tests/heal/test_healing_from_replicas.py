@@ -183,6 +183,18 @@ def test_a_torn_end_that_is_not_known_to_be_committed_comes_back_when_told(broke
     assert (status, logs(brokers[1])) == (0, healthy)
 
 
+@pytest.mark.parametrize("tail", [bytes(4096), b"rot" * 500], ids=["preallocated", "torn"])
+def test_a_replica_with_a_torn_end_of_its_own_gives_what_it_has_before_it(brokers: list[Path], tail: bytes) -> None:
+    last, theirs = (sorted((broker / "ledger-2").glob("*.log"))[-1] for broker in (brokers[1], brokers[0]))
+    healthy = last.read_bytes()
+    last.write_bytes(bytes(len(healthy)))
+    end = healthy.index((1278).to_bytes(8, "big"))  # the base offset of its last batch
+    theirs.write_bytes(healthy[:end] + tail)
+    status, result = heal(brokers[1], brokers[0])
+    assert (status, [note["next_offset"] for note in notes(result)]) == (0, [1278])
+    assert last.read_bytes() == healthy[:end]
+
+
 def test_without_replicas_none_can_agree(brokers: list[Path]) -> None:
     done = logmend("recover", "--heal-uncommitted", brokers[1])
     assert done.returncode == 2
