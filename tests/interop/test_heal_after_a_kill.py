@@ -8,7 +8,6 @@ import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +15,8 @@ import pytest
 from confluent_kafka import Producer
 from golden.golden import checkpoint
 from interop.kafka_lab import Broker, Cluster
-from interop.test_heal_three_brokers import WATERMARKS
-from interop.test_recover_live_broker import logmend
+from interop.test_heal_three_brokers import WATERMARKS, read, wait_for_replicas
+from interop.test_recover_live_broker import logmend, saying, start_again
 from support.waiting import until
 
 from storage.disk.fs import OsFs
@@ -35,6 +34,9 @@ CONFIG = {
     "min.insync.replicas": "2",
     "default.replication.factor": "3",
 }
+
+
+Known = dict[tuple[int, int], bytes]
 
 
 class Batch(NamedTuple):
@@ -61,9 +63,16 @@ def logs(log_dir: Path) -> dict[str, bytes]:
     }
 
 
-def kill_under_load(cluster: Cluster, segments: int) -> None:
-    """Produce until each partition has so many segments, then kill all brokers while the producer goes on."""
-    over = threading.Event()
+def kill_under_load(cluster: Cluster, segments: int) -> Known:
+    """Produce until each partition has so many segments, then kill all brokers while the producer goes on.
+
+    Returns the acknowledged records by partition and offset.
+    """
+    over, known = threading.Event(), {}
+
+    def delivered(error: object, message: Any) -> None:
+        if error is None:
+            known[message.partition(), message.offset()] = message.value()
 
     def produce() -> None:
         rng = random.Random("load")
@@ -71,7 +80,7 @@ def kill_under_load(cluster: Cluster, segments: int) -> None:
                              "enable.idempotence": True})  # fmt: skip
         while not over.is_set():
             for number in range(PARTITIONS):
-                producer.produce(TOPIC, rng.randbytes(rng.randint(50, 1500)), partition=number)
+                producer.produce(TOPIC, rng.randbytes(rng.randint(50, 1500)), partition=number, on_delivery=delivered)
             producer.poll(0.001)
         producer.purge()
         producer.poll(0)
@@ -86,23 +95,24 @@ def kill_under_load(cluster: Cluster, segments: int) -> None:
     finally:
         over.set()
         thread.join()
+    return known
 
 
 @pytest.fixture(scope="module")
-def killed(kafka_kit: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
-    """Return the log directories of three brokers that were killed under load."""
+def killed(kafka_kit: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Known]]:
+    """Return three brokers that were killed under load, and the records that they had acknowledged."""
     with Cluster(tmp_path_factory.mktemp("killed"), brokers=3, config=CONFIG) as cluster:
         cluster.create_topic(TOPIC, partitions=PARTITIONS, replicas=3)
-        kill_under_load(cluster, 3)
-        return tuple(broker.log_dirs[0] for broker in cluster.brokers)
+        yield cluster, kill_under_load(cluster, 3)
 
 
 @pytest.fixture
-def brokers(killed: tuple[Path, ...], tmp_path: Path) -> list[Path]:
-    """Return the damaged broker's directory, a copy, and those of the two others."""
-    damaged = tmp_path / "data"
-    shutil.copytree(killed[1], damaged)
-    return [damaged, killed[0], killed[2]]
+def brokers(killed: tuple[Cluster, Known], tmp_path: Path) -> list[Path]:
+    """Return copies of the log directories; the first is the one to be damaged."""
+    homes = [tmp_path / str(number) for number in range(3)]
+    for home, broker in zip(homes, killed[0].brokers, strict=True):
+        shutil.copytree(broker.log_dirs[0], home)
+    return homes
 
 
 def common_ends(brokers: list[Path]) -> dict[str, int]:
@@ -155,22 +165,25 @@ def test_a_hole_in_the_metadata_log_comes_back_from_another_controller(brokers: 
     assert (status, note["partition"], note["healed"], logs(damaged) == before) == (0, METADATA, True, True)
 
 
+def tear(brokers: list[Path]) -> dict[str, bytes]:
+    """End each damaged log within the last batch that all replicas have; return the logs as they were up to there."""
+    ends, before, wanted = common_ends(brokers), logs(brokers[0]), {}
+    for name in NAMES[:-1]:
+        *_, last = (b for b in batches(brokers[0] / name) if b.place.last_offset < ends[name])
+        key = f"{name}/{last.log.name}"
+        wanted[key] = before[key][: last.place.position + last.place.size]
+        last.log.write_bytes(wanted[key][:-20])
+        for behind in (brokers[0] / name).iterdir():
+            if behind.name[:20].isdecimal() and behind.name[:20] > last.log.stem:
+                behind.unlink()
+    return wanted
+
+
 def test_torn_ends_come_back_as_far_as_all_replicas_agree_and_only_when_told(
     brokers: list[Path], tmp_path: Path
 ) -> None:
     damaged, *replicas = brokers
-    ends = common_ends(brokers)
-    before = logs(damaged)
-    wanted = {}
-    for name in NAMES[:-1]:
-        before_last, last = list(pairwise(b for b in batches(damaged / name) if b.place.last_offset < ends[name]))[-1]
-        assert before_last.place.last_offset + 1 == last.place.base_offset
-        key = f"{name}/{last.log.name}"
-        wanted[key] = before[key][: last.place.position + last.place.size]
-        last.log.write_bytes(wanted[key][:-20])
-        for behind in sorted((damaged / name).glob("*")):
-            if behind.name[:20].isdecimal() and behind.name[:20] > last.log.stem:
-                behind.unlink()
+    wanted = tear(brokers)
     other = tmp_path / "other"
     shutil.copytree(damaged, other)
     _, notes = heal(other, *replicas)
@@ -198,3 +211,24 @@ def test_a_replica_that_disagrees_on_a_torn_end_keeps_it_from_being_taken(broker
                 break
     _, notes = heal(damaged, one, shorter, flags=("--heal-uncommitted",))
     assert [note["healed"] for note in notes if note["partition"] == name] == [False]
+
+
+def test_brokers_go_on_with_what_was_healed_and_serve_every_acknowledged_record(
+    killed: tuple[Cluster, Known],
+) -> None:
+    """The last test here: it starts the brokers again."""
+    cluster, known = killed
+    homes = [cluster[number].log_dirs[0] for number in (1, 0, 2)]
+    destroy(homes, random.Random("before the start"))
+    wanted = tear(homes)
+    status, notes = heal(*homes, flags=("--heal-uncommitted",))
+    assert (status, [note for note in notes if not note["healed"]]) == (0, [])
+    with ThreadPoolExecutor(3) as pool:
+        printed = list(pool.map(start_again, cluster.brokers))[1]
+    assert saying(printed, "Corruption found in segment", "Found invalid messages in log segment") == []
+    wait_for_replicas(cluster)
+    after = logs(homes[0])
+    assert all(after[key][: len(data)] == data for key, data in wanted.items())
+    ends = {number: log_end(homes[0] / f"{TOPIC}-{number}") for number in range(PARTITIONS)}
+    served = read(cluster, sum(ends.values()))
+    assert {place: served.get(place) == value for place, value in known.items()} == dict.fromkeys(known, True)
