@@ -33,7 +33,7 @@ from recovery.plan.plan import (
     SplitLog,
     TruncateTo,
 )
-from storage.base.errors import FileVanished, PlanStale
+from storage.base.errors import FileVanished, LogmendError, PlanStale
 from storage.base.names import FileRole, segment_file_name
 from storage.base.units import Offset
 from storage.disk.buffers import page_aligned
@@ -241,7 +241,12 @@ class _Directory:
         """Write the healed log beside the old one, durably, and give the old one its second name."""
         stat = self._fs.stat(action.path)
         temporary, digest = temporary_name(action.path), new_digest()
-        self._write_new(temporary, self._spliced(action, digest), stat, private=False)
+        try:
+            self._write_new(temporary, self._spliced(action, digest), stat, private=False)
+        except LogmendError:  # a replica may be gone, or a disk full: nobody would look for what was written so far
+            with contextlib.suppress(LogmendError):
+                self._drop(temporary)
+            raise
         self._fs.set_mtime(temporary, stat.mtime_ns)
         self._fs.sync_file(temporary)
         kept, sha256 = kept_name(action.path.name, self._orders.plan_id), ""

@@ -10,9 +10,10 @@ from support.memory_fs import MemoryFs
 
 from recovery.apply.execute import execute
 from recovery.heal.healing import Healing, plan_healing, recovery_points
-from recovery.heal.replica import DirectorySource, Replicas
+from recovery.heal.replica import DirectorySource, Replicas, ReplicaUnusable
 from recovery.logdir.survey import SilentReporter, plan_log_dir
 from recovery.plan.orders import Orders
+from storage.base.errors import ExitStatus, PlanStale
 
 REPLICA = PurePath("/replica")
 FIRST, LAST = slice(0, 1), slice(-1, None)
@@ -72,3 +73,21 @@ def test_the_end_of_the_last_segment_is_not_proven() -> None:
     now, healing = healed(files)
     assert now[place(20)] == files[place(20)]
     assert ["--heal-uncommitted" in note.reason for note in healing.notes] == [True]
+
+
+def test_a_replica_that_changes_before_it_is_written_stops_the_work_and_leaves_the_log() -> None:
+    files = SOUND | {place(10): rotten(10, slice(1, 2))}
+    fs = MemoryFs({str(TOP / name): data for name, data in files.items()})
+    for name, data in SOUND.items():
+        fs.plant(REPLICA / name, content=data)
+    plan = plan_log_dir(fs, TOP, OPTIONS._replace(depth="full")).plan
+    healing = plan_healing(fs, plan, Replicas((DirectorySource(fs, REPLICA),)), recovery_points(fs, TOP))
+    orders = Orders(healing.plan.plan_id, 1, "test")
+    other, torn = b"".join(segment(10)[2:]), rotten(10, slice(1, 2))
+    for content, error in ((other, PlanStale), (torn, ReplicaUnusable)):
+        fs.remove(REPLICA / place(10))
+        fs.plant(REPLICA / place(10), content=content)
+        with pytest.raises(error):
+            execute(fs, healing.plan, lambda _: b"", orders, SilentReporter(), healed=healing.contents)
+        assert fs.contents(str(TOP)) == files
+    assert (PlanStale.status, ReplicaUnusable.status) == (ExitStatus.STALE, ExitStatus.ENVIRONMENT)
