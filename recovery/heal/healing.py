@@ -73,7 +73,7 @@ def plan_healing(fs: ReadFs, plan: LogDirPlan, replicas: Replicas, points: Mappi
     for name, partition in _healable(plan):
         damaged = _damaged_logs(partition)
         short = partition.loaded is not None and points.get(name, 0) > partition.loaded.log_end
-        if damaged or short:
+        if damaged or short or _suspected_logs(partition):
             work = _Partition(fs, name, partition, replicas, reader, healing)
             spliced = work.run(plan.log_dir, damaged, points.get(name, 0) if short else None)
             partitions += [] if spliced is None else [spliced]
@@ -96,6 +96,11 @@ def _healable(plan: LogDirPlan) -> Iterator[tuple[TopicPartition, RecoveryPlan]]
 
 def _damaged_logs(partition: RecoveryPlan) -> set[PurePath]:
     return {f.path for f in partition.findings if f.kind.subject is Subject.LOG or f.kind is Damage.LOG_MISSING}
+
+
+def _suspected_logs(partition: RecoveryPlan) -> set[PurePath]:
+    """Return the logs with gaps in their offsets: where nothing was compacted, a base offset may be wrong."""
+    return {f.path for f in partition.findings if f.kind is Damage.OFFSET_GAP}
 
 
 def _own_facts(fs: ReadFs, log_dir: PurePath, name: TopicPartition) -> ReplicaFacts:
@@ -127,10 +132,13 @@ class _Partition:
         """Return the splices of this partition, None without any; the healing gets their fills and all notes."""
         segments = resolve(take_inventory(self.fs, self.plan.directory), {}).segments
         ours = _own_facts(self.fs, log_dir, self.name)
-        holes = find_holes(self.fs, segments, damaged, point, self.reader)
+        has_gaps = bool(ours.clean_point)
+        looked_at = damaged if has_gaps else damaged | _suspected_logs(self.plan)
+        holes = find_holes(self.fs, segments, looked_at, point, self.reader, has_gaps=has_gaps)
         actions, conditions = [], []
         for files in segments:
-            fills = self._fill_segment(files, holes.get(files.log, []), ours)
+            is_certain = files.log in damaged or (point is not None and files is segments[-1])
+            fills = self._fill_segment(files, holes.get(files.log, []), ours, is_certain=is_certain)
             if fills:
                 actions.append(self._splice(files, fills))
                 conditions.append(Precondition.of(files.log, files.log_stat))
@@ -141,13 +149,15 @@ class _Partition:
             loaded=None,
         )  # fmt: skip
 
-    def _fill_segment(self, files: SegmentFiles, holes: Sequence[Hole], ours: ReplicaFacts) -> list[Fill]:
-        """Return what fills the holes of a segment, in order; the notes say why a hole is not filled."""
+    def _fill_segment(
+        self, files: SegmentFiles, holes: Sequence[Hole], ours: ReplicaFacts, *, is_certain: bool
+    ) -> list[Fill]:
+        """Return what fills the holes of a segment, in order; the notes say why one that is certain is not filled."""
         fills: list[Fill] = []
         for hole in holes:
             reasons: list[str] = []
             fill = self._fill(files, holes, hole, ours, reasons)
-            if fill is None and _is_gap(hole, ours):
+            if fill is None and (not is_certain or _is_gap(hole, ours)):
                 continue
             if fill is None:
                 self._note(hole, "; ".join(reasons))

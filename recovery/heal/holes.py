@@ -9,10 +9,11 @@ from typing import Final, NamedTuple
 from recovery.segment.segment_files import SegmentFiles
 from storage.disk.fs import ReadFile, ReadFs
 from storage.kernel.rows import BatchRows
-from storage.reading.log_reader import LogReader, find_sound_batch
+from storage.reading.log_reader import MAX_RELATIVE_OFFSET, LogReader, find_sound_batch
 
 _HEAD: Final = 27
 """Bytes of a batch up to its last offset delta."""
+_LEAST: Final = 61
 
 
 class Neighbour(NamedTuple):
@@ -49,12 +50,19 @@ class Hole(NamedTuple):
 
 
 def find_holes(
-    fs: ReadFs, segments: Sequence[SegmentFiles], damaged: Collection[PurePath], point: int | None, reader: LogReader
+    fs: ReadFs,
+    segments: Sequence[SegmentFiles],
+    damaged: Collection[PurePath],
+    point: int | None,
+    reader: LogReader,
+    *,
+    has_gaps: bool,
 ) -> dict[PurePath, list[Hole]]:
     """Return the holes of the damaged logs of one partition, in order, by log.
 
-    `point`: the recovery point where the last log ends below it; that log then has a hole at its end. Raises
-    `ReadFault`, and `FileVanished` where a file has shrunk.
+    `point`: the recovery point where the last log ends below it; that log then has a hole at its end. `has_gaps`:
+    compaction has taken offsets away; else a batch beside a hole that leaves offsets out has a wrong base offset, which
+    no checksum covers, and belongs to the hole. Raises `ReadFault`, and `FileVanished` where a file has shrunk.
     """
     found: dict[PurePath, list[Hole]] = {}
     for number, files in enumerate(segments):
@@ -62,45 +70,89 @@ def find_holes(
         if files.log in damaged or (is_last and point is not None):
             until = point if is_last else int(segments[number + 1].base_offset)
             with fs.open_read(files.log) as file:
-                found[files.log] = _holes_of(file, files, until, reader)
+                found[files.log] = _holes_of(file, files, until, reader, has_gaps=has_gaps)
     _look_back(fs, segments, found, reader)
-    _look_ahead(fs, segments, found)
+    _look_ahead(fs, segments, found, has_gaps=has_gaps)
     return found
 
 
-def _holes_of(file: ReadFile, files: SegmentFiles, until: int | None, reader: LogReader) -> list[Hole]:
+def _holes_of(
+    file: ReadFile, files: SegmentFiles, until: int | None, reader: LogReader, *, has_gaps: bool
+) -> list[Hole]:
     """Return the holes of one segment. `until`: the offset that what follows the segment begins with."""
     size, holes, start, next_offset = files.log_stat.size, [], 0, int(files.base_offset)
-    before = _LastBatch()
+    last = _LastBatch()
     while True:
-        scan = reader.scan(file, files.log, size, next_offset, before.see, start=start)
-        at, first = scan.valid_size, scan.next_offset
+        last.begin(next_offset)
+        scan = reader.scan(file, files.log, size, next_offset, last.see, start=start)
+        at, first, before = scan.valid_size, scan.next_offset, last.batch
+        if scan.blamed_earlier:
+            before = last.earlier
+        elif last.has_gap and not has_gaps and first != until:
+            at, first, before = last.position, last.expected, last.earlier
         if at == size:
             if until is not None and first < until:
-                holes.append(Hole(files.log, size, size, first, until, before.batch))
+                holes.append(Hole(files.log, size, size, first, until, before))
             return holes
-        sound = find_sound_batch(file, size, at + 1, first)
+        sound = _next_sound(file, size, at + 1, first, until, has_gaps=has_gaps)
         if sound is None:
-            return [*holes, Hole(files.log, at, size, first, until, before.batch)]
+            return [*holes, Hole(files.log, at, size, first, until, before)]
         start, next_offset = sound, _base_offset(file, sound)
         behind = _read_neighbour(file, sound)
-        holes.append(Hole(files.log, at, sound, first, next_offset, before.batch, behind, is_bounded=True))
+        holes.append(Hole(files.log, at, sound, first, next_offset, before, behind, is_bounded=True))
+
+
+def _next_sound(file: ReadFile, size: int, start: int, first: int, until: int | None, *, has_gaps: bool) -> int | None:
+    """Return where the next sound batch is whose offsets agree with what follows it, None without any."""
+    while (sound := find_sound_batch(file, size, start, first)) is not None and not has_gaps:
+        batch = _read_neighbour(file, sound)
+        if batch is None or _follower(file, size, sound + batch.size, first, until) in (None, batch.last_offset + 1):
+            break
+        start = sound + 1
+    return sound
+
+
+def _follower(file: ReadFile, size: int, position: int, first: int, until: int | None) -> int | None:
+    """Return the offset that begins at a position, None where no batch tells it."""
+    if position == size:
+        return until
+    batch = _read_neighbour(file, position)
+    if batch is None or batch.size < _LEAST or not first <= batch.base_offset <= first + MAX_RELATIVE_OFFSET:
+        return None
+    return batch.base_offset
 
 
 class _LastBatch:
-    """Keeps the last batch that a walk has passed; None for one of an old format."""
+    """Keeps the last two batches that a walk has passed, and where the last one lies; None for an old format."""
 
     def __init__(self) -> None:
         self.batch: Neighbour | None = None
+        self.earlier: Neighbour | None = None
+        self.position = self.expected = 0
+        self._base = self._next = 0
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether the last batch leaves out offsets behind the one before it."""
+        return self._base > self.expected
+
+    def begin(self, next_offset: int) -> None:
+        """Take note that a walk begins, with this offset."""
+        self._base = self.expected = self._next = next_offset
 
     def see(self, rows: BatchRows, count: int, _: memoryview, __: int) -> None:
         """Take in the rows of one window."""
         at = count - 1
-        self.batch = None
-        if rows.magic[at] == 2:
-            self.batch = Neighbour(
-                rows.base_offset[at], rows.last_offset[at], rows.leader_epoch[at], rows.size[at], rows.crc[at]
-            )
+        self.earlier = _neighbour(rows, at - 1) if at else self.batch
+        self.expected = rows.last_offset[at - 1] + 1 if at else self._next
+        self.batch = _neighbour(rows, at)
+        self.position, self._base, self._next = rows.position[at], rows.base_offset[at], rows.last_offset[at] + 1
+
+
+def _neighbour(rows: BatchRows, at: int) -> Neighbour | None:
+    if rows.magic[at] != 2:
+        return None
+    return Neighbour(rows.base_offset[at], rows.last_offset[at], rows.leader_epoch[at], rows.size[at], rows.crc[at])
 
 
 def _base_offset(file: ReadFile, position: int) -> int:
@@ -146,7 +198,9 @@ def _look_back(
         here[0] = here[0]._replace(before=last.batch)
 
 
-def _look_ahead(fs: ReadFs, segments: Sequence[SegmentFiles], holes: dict[PurePath, list[Hole]]) -> None:
+def _look_ahead(
+    fs: ReadFs, segments: Sequence[SegmentFiles], holes: dict[PurePath, list[Hole]], *, has_gaps: bool
+) -> None:
     """Give a hole at the end of a segment the next batch behind it, which a later segment holds."""
     behind: Neighbour | None = None
     for files in reversed(segments):
@@ -156,5 +210,15 @@ def _look_ahead(fs: ReadFs, segments: Sequence[SegmentFiles], holes: dict[PurePa
         if here and here[0].position == 0:
             behind = here[0].behind
         elif files.log_stat.size:
-            with fs.open_read(files.log) as file:
-                behind = _read_neighbour(file, 0)
+            behind = _first_batch(fs, files, has_gaps=has_gaps)
+
+
+def _first_batch(fs: ReadFs, files: SegmentFiles, *, has_gaps: bool) -> Neighbour | None:
+    """Return the first batch of a segment, without gaps the first one whose base offset can be right."""
+    base = int(files.base_offset)
+    with fs.open_read(files.log) as file:
+        batch = _read_neighbour(file, 0)
+        if batch is None or has_gaps or batch.base_offset == base:
+            return batch
+        sound = _next_sound(file, files.log_stat.size, 1, base, None, has_gaps=False)
+        return None if sound is None else _read_neighbour(file, sound)

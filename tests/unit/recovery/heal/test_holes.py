@@ -68,6 +68,30 @@ def test_a_hole_at_a_seam_is_proven_by_the_nearest_batches_of_other_segments(log
     assert {base: now[place(base)] == SOUND[place(base)] for base in logs} == dict.fromkeys(logs, True)
 
 
+def lying(base: int, number: int, by: int) -> bytes:
+    """Return a segment in which one base offset is wrong, which no checksum covers."""
+    batches = segment(base)
+    batches[number] = (int.from_bytes(batches[number][:8], "big") + by).to_bytes(8, "big") + batches[number][8:]
+    return b"".join(batches)
+
+
+@pytest.mark.parametrize("by", [1, 128, 1 << 24, 1 << 41, -1])
+@pytest.mark.parametrize("number", range(len(segment(0))))
+def test_a_wrong_base_offset_is_put_right_alone_and_beside_a_hole(number: int, by: int) -> None:
+    for beside in (None, *(at for at in (number - 1, number + 1) if 0 <= at < len(segment(10)))):
+        log = lying(10, number, by)
+        if beside is not None:
+            start = len(b"".join(segment(10)[:beside]))
+            log = log[: start + 30] + b"rot" + log[start + 33 :]
+        now, healing = healed(SOUND | {place(10): log})
+        assert now[place(10)] == SOUND[place(10)], (beside, healing.notes)
+
+
+def test_wrong_base_offsets_on_both_sides_of_a_seam_are_put_right() -> None:
+    now, _ = healed(SOUND | {place(0): lying(0, 4, 64), place(10): lying(10, 0, 1 << 41)})
+    assert {base: now[place(base)] == SOUND[place(base)] for base in (0, 10)} == {0: True, 10: True}
+
+
 def test_the_end_of_the_last_segment_is_not_proven() -> None:
     files = SOUND | {place(20): rotten(20, LAST)}
     now, healing = healed(files)
