@@ -219,10 +219,11 @@ def test_brokers_go_on_with_what_was_healed_and_serve_every_acknowledged_record(
     """The last test here: it starts the brokers again."""
     cluster, known = killed
     homes = [cluster[number].log_dirs[0] for number in (1, 0, 2)]
-    destroy(homes, random.Random("before the start"))
     wanted = tear(homes)
+    destroy(homes, random.Random("before the start"))
     status, notes = heal(*homes, flags=("--heal-uncommitted",))
     assert (status, [note for note in notes if not note["healed"]]) == (0, [])
+    assert {key: logs(homes[0])[key] == data for key, data in wanted.items()} == dict.fromkeys(wanted, True)
     with ThreadPoolExecutor(3) as pool:
         printed = list(pool.map(start_again, cluster.brokers))[1]
     assert saying(printed, "Corruption found in segment", "Found invalid messages in log segment") == []
