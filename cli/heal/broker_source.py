@@ -23,6 +23,7 @@ from checkpoint.leader_epoch import EpochStart
 from cli.heal.kafka_client import Connection, KafkaUnreachable
 from recovery.heal.replica import LARGEST_BATCH, Offer, ReplicaFacts, ReplicaUnusable
 from storage.base.errors import BatchCorrupt, UnsupportedFormat
+from storage.base.names import is_cluster_metadata
 from storage.base.units import Epoch, Offset, TopicPartition
 from storage.batch.batch import ensure_sound, parse_header
 
@@ -112,6 +113,10 @@ class BrokerSource:
 
     def _leader(self, partition: TopicPartition) -> tuple[Connection, bytes | None]:
         """Return a connection to the leader of a partition, and the id of its topic."""
+        if is_cluster_metadata(partition):
+            raise KafkaUnreachable(
+                f"{self.name}: no broker serves {partition}; name the directory of another controller"
+            )
         if partition not in self._leaders:
             self._leaders[partition] = self._find_leader(partition)
         leader = self._leaders[partition]

@@ -13,7 +13,7 @@ from cli.settings.targets import absolute
 from recovery.apply.execute import Applying, execute
 from recovery.heal.epochs import plan_epoch_healing
 from recovery.heal.healing import HealNote, plan_healing, recovery_points
-from recovery.heal.replica import DirectorySource, ReplicaSource
+from recovery.heal.replica import DirectorySource, Replicas, ReplicaSource
 from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan
 from storage.base.errors import ConfigInvalid, EnvironmentFault, printable
@@ -32,6 +32,23 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         "`audit plan-heal` wrote into FILE; may be repeated",
     )
     parser.add_argument("--heal-config", metavar="FILE", help="a Kafka client's properties: TLS and SASL for HOST:PORT")
+
+
+def add_healing(parser: argparse.ArgumentParser) -> None:
+    """Add where good bytes may be taken from, and what of them."""
+    add_sources(parser)
+    parser.add_argument(
+        "--heal-uncommitted",
+        action="store_true",
+        help="take for the end of a log also what is not known to be committed, as far as all replicas named agree",
+    )
+
+
+def replicas_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> Replicas:
+    """Return what may be taken from which replicas; raises as `sources_of` does, and without any to agree."""
+    if arguments.heal_uncommitted and not arguments.heal_from:
+        raise ConfigInvalid("--heal-uncommitted takes what replicas agree on: name each with --heal-from")
+    return Replicas(sources_of(arguments, log_dirs), uncommitted=arguments.heal_uncommitted)
 
 
 def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> tuple[ReplicaSource, ...]:
@@ -102,32 +119,31 @@ def _broker(address: Address, config: str | None) -> ReplicaSource:
     return BrokerSource(address.host, address.port, properties)
 
 
-def preview(fs: ReadFs, plan: LogDirPlan, sources: Sequence[ReplicaSource]) -> tuple[HealNote, ...]:
+def preview(fs: ReadFs, plan: LogDirPlan, replicas: Replicas) -> tuple[HealNote, ...]:
     """Return what a first round of healing would fill, and what it would not, and why."""
-    holes = plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir))
-    return (*plan_epoch_healing(fs, plan, sources).notes, *holes.notes)
+    holes = plan_healing(fs, plan, replicas, recovery_points(fs, plan.log_dir))
+    return (*plan_epoch_healing(fs, plan, replicas.sources).notes, *holes.notes)
 
 
 def heal_round(
-    fs: Fs, plan: LogDirPlan, sources: Sequence[ReplicaSource], orders: Orders, reporter: Applying
+    fs: Fs, plan: LogDirPlan, replicas: Replicas, orders: Orders, reporter: Applying
 ) -> tuple[bool, tuple[HealNote, ...]]:
     """Fill what can be filled of the holes that `plan` found, lost epochs first; tell what came of each.
 
-    There may be more to fill afterwards than was held in memory: plan and call it again. Raises as `execute` does.
+    Behind what was filled a plan may find more: plan and call it again. Raises as `execute` does, and
+    `ReplicaUnusable` for a replica that is gone meanwhile.
     """
-    epochs = plan_epoch_healing(fs, plan, sources)
+    epochs = plan_epoch_healing(fs, plan, replicas.sources)
     if not epochs.plan.is_empty:
         orders = orders._replace(plan_id=epochs.plan.plan_id, created_ms=time.time_ns() // 1_000_000)
         execute(fs, epochs.plan, epochs.contents.__getitem__, orders, reporter)
         _await_later(orders.created_ms)
         return True, tuple(epochs.notes)
-    healing = plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir))
+    healing = plan_healing(fs, plan, replicas, recovery_points(fs, plan.log_dir))
     if healing.plan.is_empty:
         return False, (*epochs.notes, *healing.notes)
     orders = orders._replace(plan_id=healing.plan.plan_id, created_ms=time.time_ns() // 1_000_000)
-    execute(
-        fs, healing.plan, lambda _: b"", orders, reporter, healed=lambda path, number: healing.contents[path, number]
-    )
+    execute(fs, healing.plan, lambda _: b"", orders, reporter, healed=healing.contents)
     _await_later(orders.created_ms)
     return True, tuple(healing.notes)
 

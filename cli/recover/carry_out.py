@@ -22,7 +22,7 @@ from recovery.apply.execute import Executed, execute
 from recovery.apply.hand_over import hand_over
 from recovery.apply.tails import keep_tails
 from recovery.heal.healing import HealNote
-from recovery.heal.replica import ReplicaSource
+from recovery.heal.replica import NO_REPLICAS, Replicas
 from recovery.logdir.survey import LIST_ALL, Planned
 from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan, PlanOptions, ReplaceFile
@@ -57,7 +57,7 @@ class Order(NamedTuple):
     options: PlanOptions
     agrees: Callable[[LogDirPlan], None] = lambda _: None
     keep_points: bool = False
-    sources: tuple[ReplicaSource, ...] = ()
+    replicas: Replicas = NO_REPLICAS
     keep_tail: int = 0
     keep_days: int = 0
 
@@ -71,7 +71,7 @@ def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order],
         work = Work(fs, reporter, jobs_each(settings, len(orders)), list_ahead=LIST_ALL)
         locked = [order for order in orders if _is_locked(fs, locks, order.target, outcomes)]
         made = work.plan_all([(order.target, order.options) for order in locked])
-        notes = {order.target: _healed(fs, work, order, made, keeping) for order in locked if order.sources}
+        notes = {order.target: _healed(fs, work, order, made, keeping) for order in locked if order.replicas.sources}
         done = {}
         for order in locked:
             outcomes[order.target] = _carry_out(fs, work, order, made[order.target], keeping)
@@ -129,7 +129,7 @@ def _healed(fs: Fs, work: Work, order: Order, made: dict[Target, Made], keeping:
     orders = Orders("", 0, version(), keeping.directory, keeping.discard)
     while isinstance(planned := made[order.target], Planned):
         try:
-            done, notes = heal_round(fs, planned.plan, order.sources, orders, work.reporter)
+            done, notes = heal_round(fs, planned.plan, order.replicas, orders, work.reporter)
         except LogmendError as error:
             made[order.target] = error
             break

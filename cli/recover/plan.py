@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from cli.console import Console
-from cli.heal.heal import add_sources, preview, sources_of
+from cli.heal.heal import add_healing, preview, replicas_of
 from cli.recover.work import Work, find_targets, jobs_each, look_at_all, reporting, tell
 from cli.settings.arguments import (
     add_files,
@@ -22,7 +22,7 @@ from cli.settings.arguments import (
 from cli.settings.settings import Settings
 from cli.settings.targets import Target, TargetKind, absolute, with_metadata_dir, write_new
 from cli.version import version
-from recovery.heal.replica import ReplicaSource
+from recovery.heal.replica import NO_REPLICAS, Replicas
 from recovery.plan.plan import PlanOptions, to_plain
 from recovery.report.documents import plan_document
 from recovery.report.outcome import Outcome, command
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_work(parser)
     parser.add_argument("--accept-loss", action="store_true", help="cut damage in flushed data too, keeping a copy")
     add_marker(parser)
-    add_sources(parser)
+    add_healing(parser)
     parser.add_argument("--out", metavar="FILE", help="write the plan to FILE, which must not exist yet, for apply")
     add_files(parser)
     add_output(parser, events=True)
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     """Plan and print; return the worst status of the log directories."""
     settings = settings_of(arguments, environment)
     options = options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments))
-    return show_plan(console, settings, options, arguments.out, sources_of(arguments, ()))
+    return show_plan(console, settings, options, arguments.out, replicas_of(arguments, ()))
 
 
 def show_plan(
@@ -54,7 +54,7 @@ def show_plan(
     settings: Settings,
     options: PlanOptions,
     out: str | None,
-    sources: Sequence[ReplicaSource] = (),
+    replicas: Replicas = NO_REPLICAS,
 ) -> ExitStatus:
     """Print the plan of every log directory, as `recover --dry-run` does too; nothing is locked, nothing changed."""
     fs = ReadOnlyFs(OsFs())
@@ -66,14 +66,14 @@ def show_plan(
     options = with_metadata_dir(fs, targets, options)
     with reporting(console, settings) as reporter:
         outcomes = [*look_at_all(Work(fs, reporter, jobs_each(settings, len(targets))), targets, options), *outcomes]
-    if sources:
+    if replicas.sources:
         outcomes = [
-            o._replace(healing=preview(fs, o.plan, sources)) if o.plan is not None else o for o in outcomes
+            o._replace(healing=preview(fs, o.plan, replicas)) if o.plan is not None else o for o in outcomes
         ]  # fmt: skip
     status = tell(console, outcomes, lambda outcome: plan_text(outcome, console.style))
     planned = [outcome for outcome in outcomes if outcome.plan is not None]
     if console.json:
-        console.document(_document(planned) | ({"healing": _healing(planned)} if sources else {}))
+        console.document(_document(planned) | ({"healing": _healing(planned)} if replicas.sources else {}))
     if out is not None:
         write_plan(out, planned)
         console.complain(f"plan written; next: {command('apply', out)}")

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 
 from cli.console import Console
-from cli.heal.heal import add_sources, sources_of
+from cli.heal.heal import add_healing, replicas_of
 from cli.recover.carry_out import Order, carry_out_all
 from cli.recover.flags import add_hand_over, add_keeping, add_tails, keeping_of, tail_bytes
 from cli.recover.plan import refuse_files, refuse_partitions, show_plan
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing; 1 if it is not empty")
     parser.add_argument("--accept-loss", action="store_true", help="cut damage in flushed data too, keeping a copy")
     add_keeping(parser)
-    add_sources(parser)
+    add_healing(parser)
     add_hand_over(parser)
     add_tails(parser)
     add_marker(parser)
@@ -49,17 +49,18 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     settings = settings_of(arguments, environment)
     options = options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments))
     if arguments.dry_run:
-        return show_plan(console, settings, options, None, sources_of(arguments, ()))
+        return show_plan(console, settings, options, None, replicas_of(arguments, ()))
     fs = OsFs()
     targets, failed = find_targets(fs, require_paths(settings))
     refuse_files(targets, "recover")
     refuse_partitions(targets, "recover")
     options = with_metadata_dir(fs, targets, options)
     keeping = keeping_of(arguments, settings, [target.path for target in targets])
-    sources = sources_of(arguments, [target.path for target in targets])
+    replicas = replicas_of(arguments, [target.path for target in targets])
     tail, days, keep = tail_bytes(arguments), arguments.keep_days, arguments.keep_points
     orders = [
-        Order(target, options, keep_points=keep, sources=sources, keep_tail=tail, keep_days=days) for target in targets
+        Order(target, options, keep_points=keep, replicas=replicas, keep_tail=tail, keep_days=days)
+        for target in targets
     ]
     outcomes = carry_out_all(console, settings, orders, keeping)
     return tell_done(console, "recover", [*outcomes, *failed])

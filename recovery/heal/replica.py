@@ -1,7 +1,7 @@
 """Where good bytes may come from: the protocol of a replica, and the log directory of one as a source.
 
 What a replica offers is hostile input: every batch is bounded before it is read, and its checksum holds before anybody
-sees it. Whether it fits is judged in recovery/heal/healing.py.
+sees it. Whether it fits is judged in recovery/heal/judging.py.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from storage.base.errors import (
     CheckpointCorrupt,
     CorruptData,
     EnvironmentFault,
+    ExitStatus,
     FileVanished,
     LogmendError,
     UnsupportedFormat,
 )
 from storage.base.names import FileRole, FileState, parse_file_name
-from storage.base.units import Offset, TopicPartition
+from storage.base.units import INT64_MAX, Offset, TopicPartition
 from storage.batch.batch import BatchHeader, ensure_sound
 from storage.disk.fs import FileKind, ReadFile, ReadFs, read_all
 from storage.index.indexes import look_up_offset
@@ -41,6 +42,12 @@ _INDEX_LIMIT: Final = 64 << 20
 
 class ReplicaUnusable(LogmendError):
     """A replica cannot serve: it has not got the partition, cannot be read, or is not what it should be."""
+
+    status = ExitStatus.ENVIRONMENT
+
+
+class NoReplica(ReplicaUnusable):
+    """The partition does not lie there."""
 
 
 class Offer(NamedTuple):
@@ -84,6 +91,16 @@ class ReplicaSource(Protocol):
         """
 
 
+class Replicas(NamedTuple):
+    """What may be taken from where: the replicas that were named, and, told so, also what is not known committed."""
+
+    sources: tuple[ReplicaSource, ...] = ()
+    uncommitted: bool = False
+
+
+NO_REPLICAS: Final = Replicas()
+
+
 @dataclass(slots=True)
 class DirectorySource:
     """The log directory of a replica: a mount, a copy, an unpacked snapshot. Only read, and only where it must be."""
@@ -104,7 +121,7 @@ class DirectorySource:
         try:
             logs = self._logs(directory)
             if not logs:
-                raise ReplicaUnusable(f"{directory}: no segment")
+                raise NoReplica(f"{directory}: no segment")
             start = self._checkpoint(LOG_STARTS).get(partition, Offset(0))
             return ReplicaFacts(
                 log_start=max(int(start), min(logs)),
@@ -113,6 +130,8 @@ class DirectorySource:
                 epochs=self._epochs(directory),
                 topic_id=self._topic_id(directory),
             )
+        except FileVanished as error:
+            raise NoReplica(f"{directory}: {error}") from error
         except (EnvironmentFault, CorruptData, UnsupportedFormat) as error:
             raise ReplicaUnusable(f"{directory}: {error}") from error
 
@@ -126,7 +145,12 @@ class DirectorySource:
             for base in bases[number:]:
                 if base >= until:
                     return
-                yield from self._segment(directory, base, logs[base], first, until)
+                try:
+                    yield from self._segment(directory, base, logs[base], first, until)
+                except BatchCorrupt:
+                    if base < bases[-1] or until < INT64_MAX:
+                        raise
+                    return  # a torn or preallocated end, where no more was wanted than there is
         except (EnvironmentFault, CorruptData, UnsupportedFormat) as error:
             raise ReplicaUnusable(f"{directory}: {error}") from error
 
@@ -162,7 +186,7 @@ class DirectorySource:
         try:
             return Offer(ensure_sound(memoryview(buffer)), bytes(buffer))
         except BatchCorrupt as error:
-            raise ReplicaUnusable(f"{path} at {position}: {error.reason}") from error
+            raise BatchCorrupt(error.reason, path=PurePath(path.name), position=position) from error
 
     def _logs(self, directory: PurePath) -> dict[int, int]:
         found = {}

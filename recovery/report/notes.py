@@ -20,6 +20,7 @@ def heal_row(note: HealNote, *, done: bool) -> tuple[str, str, str, str]:
         text += f": their leader epochs from {printable(note.source)}"
     elif note.healed and note.source:
         text += f": {count(note.batches, 'batch', 'batches')}, {full_size(note.size)} from {printable(note.source)}"
+        text += f"; no more, for {printable(note.reason)}" if note.reason else ""
     else:
         text += f": {printable(note.reason)}" if note.reason else ": bytes between two batches that join"
     verb = ("healed" if done else "heal") if note.healed else "not healed"

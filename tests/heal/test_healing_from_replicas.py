@@ -123,6 +123,84 @@ def test_of_a_lost_tail_only_what_is_committed_comes_back(brokers: list[Path]) -
     assert healthy.startswith(last.read_bytes())
 
 
+@pytest.mark.parametrize("point", ["all flushed", "nothing flushed"])
+def test_a_hole_before_a_batch_that_the_replica_has_needs_no_watermark(brokers: list[Path], point: str) -> None:
+    """Both have the very batch behind it, by offset, epoch, size and checksum: then both had the same log up to it."""
+    for log_dir in brokers:
+        (log_dir / WATERMARKS).write_text("0\n0\n")
+        if point == "nothing flushed":
+            (log_dir / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    healthy = logs(brokers[0])
+    for name in ("ledger-0", "ledger-1", "ledger-2"):
+        first = sorted((brokers[1] / name).glob("*.log"))[0]
+        damaged = bytearray(first.read_bytes())
+        damaged[:600] = bytes(600)  # the begin of the log
+        damaged[20_000:20_512] = bytes(512)
+        first.write_bytes(damaged[:-300])  # and the end of a closed segment, of which the size is lost
+    status, result = heal(brokers[1], brokers[0], brokers[2])
+    assert (status, logs(brokers[1])) == (0, healthy)
+    assert [note["healed"] for note in notes(result)] == [True] * 9
+
+
+def test_a_hole_that_the_replica_fills_with_other_bytes_than_it_has_needs_the_watermark(brokers: list[Path]) -> None:
+    first = sorted((brokers[1] / "ledger-0").glob("*.log"))[0]
+    data = first.read_bytes()
+    end = behind(first, 20_000)
+    first.write_bytes(data[:20_000] + data[20_100:end] + data[end:])  # a hundred bytes are missing in the middle
+    before = logs(brokers[1])
+    for log_dir in brokers:
+        (log_dir / WATERMARKS).write_text("0\n1\nledger 0 3\n")
+    status, result = heal(brokers[1], brokers[0])
+    assert (status, logs(brokers[1])) == (3, before)
+    assert "committed" in " ".join(str(note["reason"]) for note in notes(result))
+    (brokers[0] / WATERMARKS).write_text(f"0\n1\nledger 0 {ENDS[0]}\n")
+    assert heal(brokers[1], brokers[0])[0] == 0
+    assert logs(brokers[1])["ledger-0/" + first.name] == data
+
+
+def test_replicas_that_end_at_different_offsets_agree_on_a_torn_end(brokers: list[Path]) -> None:
+    last = sorted((brokers[1] / "ledger-2").glob("*.log"))[-1]
+    healthy = last.read_bytes()
+    last.write_bytes(bytes(len(healthy)))
+    for log_dir, mark in zip(brokers, (1181, 0, 1278), strict=True):
+        (log_dir / WATERMARKS).write_text(f"0\n1\nledger 2 {mark}\n")
+    status, result = heal(brokers[1], brokers[0], brokers[2])
+    (note,) = notes(result)
+    assert (status, note["healed"], note["source"]) == (0, True, str(brokers[2]))
+    assert note["next_offset"] == 1278
+    assert "--heal-uncommitted" in str(note["reason"])
+
+
+def test_a_torn_end_that_is_not_known_to_be_committed_comes_back_when_told(brokers: list[Path]) -> None:
+    for log_dir in brokers:
+        (log_dir / WATERMARKS).write_text("0\n0\n")
+    healthy = logs(brokers[0])
+    last = sorted((brokers[1] / "ledger-2").glob("*.log"))[-1]
+    last.write_bytes(bytes(last.stat().st_size))
+    empty = brokers[0].parent / "another-disk"
+    empty.mkdir()
+    status, _ = heal(brokers[1], brokers[0], brokers[2], empty, flags=("--heal-uncommitted",))
+    assert (status, logs(brokers[1])) == (0, healthy)
+
+
+@pytest.mark.parametrize("tail", [bytes(4096), b"rot" * 500], ids=["preallocated", "torn"])
+def test_a_replica_with_a_torn_end_of_its_own_gives_what_it_has_before_it(brokers: list[Path], tail: bytes) -> None:
+    last, theirs = (sorted((broker / "ledger-2").glob("*.log"))[-1] for broker in (brokers[1], brokers[0]))
+    healthy = last.read_bytes()
+    last.write_bytes(bytes(len(healthy)))
+    end = healthy.index((1278).to_bytes(8, "big"))  # the base offset of its last batch
+    theirs.write_bytes(healthy[:end] + tail)
+    status, result = heal(brokers[1], brokers[0])
+    assert (status, [note["next_offset"] for note in notes(result)]) == (0, [1278])
+    assert last.read_bytes() == healthy[:end]
+
+
+def test_without_replicas_none_can_agree(brokers: list[Path]) -> None:
+    done = logmend("recover", "--heal-uncommitted", brokers[1])
+    assert done.returncode == 2
+    assert "--heal-from" in done.stderr
+
+
 def test_two_replicas_that_disagree_heal_nothing(brokers: list[Path]) -> None:
     first = sorted((brokers[1] / "ledger-0").glob("*.log"))[0]
     rng = random.Random(SEED)
@@ -147,6 +225,24 @@ def reworded(log: Path, around: int) -> None:
     log.write_bytes(data)
 
 
+def behind(log: Path, around: int) -> int:
+    """Return where the batch around a position ends."""
+    with OsFs().open_read(log) as file:
+        return next(
+            p.position + p.size
+            for p in walk_places(file, 0, log.stat().st_size)
+            if p.position <= around < p.position + p.size
+        )
+
+
+def end_before(log: Path, position: int) -> None:
+    """Cut a replica's log at a position, and remove its later segments."""
+    log.write_bytes(log.read_bytes()[:position])
+    for later in log.parent.glob("*.log"):
+        if later.name > log.name:
+            later.unlink()
+
+
 POISONS = (
     "other epoch",
     "behind the watermark",
@@ -161,17 +257,15 @@ POISONS = (
 def test_a_replica_that_may_be_wrong_is_refused_and_the_reason_told(brokers: list[Path], poison: str) -> None:
     source, partition = brokers[0], brokers[0] / "ledger-0"
     first = sorted((brokers[1] / "ledger-0").glob("*.log"))[0]
-    damaged = bytearray(first.read_bytes())
-    damaged[20_000:20_512] = bytes(512)
-    first.write_bytes(damaged)
     log = sorted(partition.glob("*.log"))[0]
     expected = "epoch"
     match poison:
         case "other epoch":
             (partition / "leader-epoch-checkpoint").write_text("0\n1\n7 0\n")
-        case "behind the watermark":
+        case "behind the watermark":  # and without the batch behind the hole, which would prove it
             for log_dir in brokers:
                 (log_dir / WATERMARKS).write_text("0\n1\nledger 0 3\n")
+            end_before(log, behind(first, 20_000))
             expected = "committed"
         case "other topic id":
             (partition / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAEA")
@@ -187,6 +281,9 @@ def test_a_replica_that_may_be_wrong_is_refused_and_the_reason_told(brokers: lis
         case _:
             shutil.rmtree(partition)
             expected = "ledger-0"
+    damaged = bytearray(first.read_bytes())
+    damaged[20_000:20_512] = bytes(512)
+    first.write_bytes(damaged)
     before = logs(brokers[1])
     status, result = heal(brokers[1], source)
     assert (status, logs(brokers[1])) == (3, before)

@@ -20,9 +20,9 @@ from support.memory_fs import MemoryFs
 
 from checkpoint.markers import PARTITION_METADATA
 from recovery.apply.execute import execute
-from recovery.heal import healing as module
+from recovery.heal import judging as module
 from recovery.heal.healing import plan_healing, recovery_points
-from recovery.heal.replica import DirectorySource
+from recovery.heal.replica import DirectorySource, Offer, Replicas
 from recovery.logdir.survey import SilentReporter, plan_log_dir
 from recovery.plan.orders import Orders
 
@@ -115,9 +115,18 @@ def of_another_partition(_: random.Random, files: Files, base: int) -> None:
     files[place(base)] = files[place(20 if base < 20 else 0)]
 
 
+def of_a_shorter_log(rng: random.Random, files: Files, base: int) -> None:
+    """A replica that ends with another last batch, which nobody has acknowledged."""
+    number = rng.randrange(len(OFFSETS))
+    with_batches(files, base, logs(base)[:number] + other(base, base // 10)[number : number + 1])
+    for later in (name for name in list(files) if name.startswith("orders-0/0") and name > place(base, "z")):
+        del files[later]
+    files[WATERMARKS] = checkpoint({"orders-0": base})
+
+
 POISONS: list[Poison] = [
     rotten, cut_within_a_batch, of_another_epoch, shifted, without_a_batch, in_another_order, of_another_topic,
-    not_known_to_be_committed, without_epochs, of_another_partition,
+    not_known_to_be_committed, without_epochs, of_another_partition, of_a_shorter_log,
 ]  # fmt: skip
 
 
@@ -151,11 +160,11 @@ def offered(rng: random.Random, counts: Counter[str]) -> str:
             fs.plant(at / name, content=data)
     plan = plan_log_dir(fs, TOP, OPTIONS._replace(depth="full")).plan
     sources = tuple(DirectorySource(fs, at) for at in REPLICAS[: len(replicas)])
-    healing = plan_healing(fs, plan, sources, recovery_points(fs, TOP))
+    healing = plan_healing(fs, plan, Replicas(sources), recovery_points(fs, TOP))
     if not healing.plan.is_empty:
         execute(
             fs, healing.plan, lambda _: b"", Orders(healing.plan.plan_id, 1, "test"), SilentReporter(),
-            healed=lambda path, number: healing.contents[path, number],
+            healed=healing.contents,
         )  # fmt: skip
     now = live(fs.contents(str(TOP)))
     name = "a good one" if poison is None else poison.__name__
@@ -180,11 +189,39 @@ def test_no_offer_is_taken_that_is_not_what_was_lost() -> None:
     assert sum(number for name, number in counts.items() if name.endswith("refused")) > OFFERS // 8
 
 
-@pytest.mark.parametrize("look", ["_refuse_offsets", "_refuse_epochs", "refuse"])
-def test_without_one_of_the_looks_a_wrong_offer_is_taken(look: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (look, "refuse_neighbours"):  # either finds what the other does in a log that was never compacted
-        monkeypatch.setattr(module, name, lambda *_, **__: "")
-    wrong, _ = all_offers(150)
+Patch = pytest.MonkeyPatch
+
+
+def no_neighbours(patch: Patch) -> None:
+    patch.setattr(module, "_neighbours", lambda *_: (True, True))
+
+
+def no_offsets(patch: Patch) -> None:
+    """Any batches that are no more than there is room for."""
+    no_neighbours(patch)
+    take = module._Stream.take
+
+    def taken(self: module._Stream, offer: Offer) -> None:
+        self.expected = offer.header.base_offset
+        take(self, offer)
+
+    patch.setattr(module._Stream, "take", taken)
+    patch.setattr(module._Stream, "end", lambda _: None)
+
+
+def no_epochs(patch: Patch) -> None:
+    no_neighbours(patch)
+    patch.setattr(module._Stream, "_take_epoch", lambda *_: None)
+
+
+def no_watermark(patch: Patch) -> None:
+    patch.setattr(module, "_refuse_uncommitted", lambda *_: "")
+
+
+@pytest.mark.parametrize("bug", [no_neighbours, no_offsets, no_epochs, no_watermark])
+def test_without_one_of_the_looks_a_wrong_offer_is_taken(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    bug(monkeypatch)
+    wrong, _ = all_offers(250)
     assert wrong
 
 
@@ -201,11 +238,12 @@ def test_a_replica_whose_offsets_are_all_too_high_is_refused_although_a_batch_of
     plan = plan_log_dir(fs, TOP, OPTIONS._replace(depth="full")).plan
 
     def healed() -> list[tuple[bool, str]]:
-        healing = plan_healing(fs, plan, (DirectorySource(fs, REPLICAS[0]),), recovery_points(fs, TOP))
+        replicas = Replicas((DirectorySource(fs, REPLICAS[0]),))
+        healing = plan_healing(fs, plan, replicas, recovery_points(fs, TOP))
         return [(note.healed, note.reason) for note in healing.notes]
 
     ((is_healed, reason),) = healed()
     assert not is_healed
     assert "another batch than this log" in reason
-    monkeypatch.setattr(module, "refuse_neighbours", lambda *_: "")
+    monkeypatch.setattr(module, "_neighbours", lambda *_: (None, None))
     assert [is_healed for is_healed, _ in healed()] == [True], "nothing else would have refused it"
