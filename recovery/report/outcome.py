@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from recovery.plan.findings import Finding, Severity
+from recovery.plan.findings import Damage, Finding, Severity
 from recovery.plan.plan import Coverage, LogDirPlan, Verdict
 from storage.base.errors import ExitStatus, LogmendError, printable
 
@@ -138,6 +138,8 @@ def next_steps(outcome: Outcome, before: str = "plan") -> list[str]:
     held = [verdict for verdict in plan.all_verdicts() if verdict.decision == "hold"]
     if any(verdict.row in HELD_LOGS for verdict in held):
         return [*ways_out(log_dir, flags)]
+    if any(verdict.finding.kind is Damage.EPOCHS_LOST for verdict in held):
+        return [ways_out(log_dir, flags)[0]]  # a replica knows them; no loss that is accepted brings them back
     if held:
         return [f"see to what is blocking, then {command('verify', *flags.of('verify'), log_dir)}"]
     return []

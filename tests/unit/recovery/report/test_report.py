@@ -162,6 +162,18 @@ def test_what_is_held_is_listed_with_the_way_out() -> None:
     ]
 
 
+def test_lost_epochs_of_a_tiered_log_are_asked_of_a_replica_and_a_blocker_is_for_the_operator() -> None:
+    path = LOG.parent / "leader-epoch-checkpoint"
+    for kind, said in (
+        (Damage.EPOCHS_LOST, "logmend recover --depth quick --heal-from REPLICA /data"),
+        (Damage.METADATA_LOST, "see to what is blocking, then logmend verify /data"),
+    ):
+        verdict = Verdict(Finding(kind, path, "gone"), "m", "hold")
+        plan = log_dir(partition(verdicts=(verdict,), held=True, actions=(), cuts=()))
+        (step,) = next_steps(Outcome(DATA, plan.status, plan))
+        assert step.endswith(said)
+
+
 def test_a_recovery_says_what_it_cut_and_kept() -> None:
     plan = log_dir(partition())
     text = recover_text(Outcome(DATA, ExitStatus.CLEAN, plan, done=2, bytes_quarantined=50, after=CLEAN))
