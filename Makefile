@@ -10,6 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH
 
 DIR ?=
+APPLY ?=
 T ?= $(addprefix tests/unit/,storage checkpoint recovery engine daemon server wire) tests/crash
 CODE := storage checkpoint recovery wire engine daemon server audit cli
 BUILT_FROM := pyproject.toml $(wildcard storage/*/*.c storage/*/*.h)
@@ -40,11 +41,16 @@ tools: .venv/bin/python ## install what the tests need, where that is allowed; t
 	scripts/tools.sh test
 	@$(MAKE) --no-print-directory .venv/installed-tools
 
-run: .venv/installed ## recover the log directory DIR=..., or without one a damaged sample in ./sample
+run: .venv/installed ## plan for the log directory DIR=..., APPLY=1 carries it out; without DIR recover a damaged sample in ./sample
 ifeq ($(DIR),)
 	@scripts/show-sample.sh sample
 else
+	@logmend plan "$(DIR)" || test $$? -eq 1
+ifeq ($(APPLY),1)
 	logmend recover "$(DIR)"
+else
+	@printf 'nothing was changed; with the broker stopped, this carries it out: make run DIR=%q APPLY=1\n' "$(DIR)"
+endif
 endif
 
 test: tools ## run the tests that find most: a quarter of an hour on two cores

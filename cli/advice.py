@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from recovery.report.outcome import command
+from recovery.report.outcome import Flags, command
 from storage.base.errors import (
     DiskFull,
     EnvironmentFault,
@@ -22,11 +22,12 @@ _NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM)
 _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
-def next_step(error: LogmendError) -> str:
+def next_step(error: LogmendError, flags: Flags = Flags()) -> str:  # noqa: B008 (it is a constant)
     """Return the next thing to try, empty where the error's own text says so."""
     match error:
         case LogDirInUse():
-            return f"stop the broker first; to look without writing: {command('verify', error.directory)}"
+            look = command("verify", *flags.of("verify"), error.directory)
+            return f"stop the broker first; to look without writing: {look}"
         case DiskFull():
             return f"make room on the disk of {printable(error.path.parent)}, for bytes and for files, and run it again"
         case FileVanished():

@@ -10,8 +10,8 @@ import contextlib
 import importlib
 import importlib.util
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,10 +19,13 @@ from cli.audit.progress import TerminalProgress
 from cli.console import Console
 from cli.progress import choose_mode
 from cli.settings.arguments import add_output
+from cli.settings.targets import ensure_logs
 from cli.version import version
 from recovery.plan.words import count, short_size
-from storage.base.errors import ConfigInvalid, ExitStatus, printable
+from recovery.report.outcome import worst
+from storage.base.errors import ConfigInvalid, EnvironmentFault, ExitStatus, printable
 from storage.base.quantities import SIZES, parse_size
+from storage.disk.fs import OsFs, ReadOnlyFs
 
 if TYPE_CHECKING:
     from audit.spark.results import AuditResult
@@ -85,10 +88,38 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
 
     sources = sources_of(arguments)
     options = _options(arguments)
+    readable = with_logs(console, sources)
     check_java(environment)
-    result = _audit(arguments, console, sources, options)
+    result = _audit(arguments, console, readable, options)
     _tell(console, result)
-    return result.status
+    if not result.verdicts and not result.unreadable:
+        raise ConfigInvalid("no partition was found, so nothing was read" + _selected(options.topics))
+    return result.status if len(readable) == len(sources) else worst((result.status, ExitStatus.USAGE))
+
+
+def _selected(topics: Sequence[str]) -> str:
+    return f": --topic {', '.join(map(printable, topics))}" if topics else ""
+
+
+def with_logs(console: Console, sources: list[Source]) -> list[Source]:
+    """Return the log directories but those that are a mistake, which it names; `ConfigInvalid` if none is left.
+
+    What this machine does not have may lie on an executor's.
+    """
+    mistakes: dict[Source, str] = {}
+    for source in sources:
+        try:
+            if "://" not in source.log_dir:
+                with contextlib.suppress(EnvironmentFault):
+                    ensure_logs(ReadOnlyFs(OsFs()), PurePath(source.log_dir))
+        except ConfigInvalid as mistake:
+            mistakes[source] = str(mistake)
+    good = [source for source in sources if source not in mistakes]
+    if mistakes and not good:
+        raise ConfigInvalid("; ".join(mistakes.values()))
+    for text in mistakes.values():
+        console.complain(text)
+    return good
 
 
 def sources_of(arguments: argparse.Namespace) -> list[Source]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from cli.audit.audit import add_sources, sources_of
+from cli.audit.audit import add_sources, sources_of, with_logs
 from cli.audit.progress import TerminalProgress
 from cli.console import Console
 from cli.progress import choose_mode
@@ -33,7 +33,8 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     except ModuleNotFoundError as missing:
         raise ConfigInvalid(f"{missing.name} is missing: pip install 'logmend[audit]'") from None
     options = AuditOptions(depth=arguments.depth, topics=tuple(arguments.topics or ()), now_ms=int(time.time() * 1000))
-    sources = sources_of(arguments)
+    named = sources_of(arguments)
+    sources = with_logs(console, named)
     target = Path(arguments.report).absolute()
     mode = choose_mode(arguments.progress or "auto", is_terminal=console.err.isatty())
     with TerminalProgress(console, mode) as progress:
@@ -43,4 +44,6 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     else:
         told = {"schema_version": 1, "document": "audit_scan", "report": str(target)}
         console.document(told | {"bytes_read": size, "findings": found})
+    if len(sources) < len(named):
+        return ExitStatus.USAGE
     return ExitStatus.FINDINGS if found else ExitStatus.CLEAN

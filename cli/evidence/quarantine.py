@@ -176,7 +176,7 @@ def _tell(console: Console, done: str, arguments: argparse.Namespace, directorie
     console.say(f"{count(len(directories), 'directory', 'directories')} {done}, {full_size(freed)} freed")
     if done == "restored" and directories:
         log_dirs = sorted({str(log_dir_of(PurePath(name))) for name in directories})
-        console.say(f"next: {command('verify', *log_dirs)}; the damage is back as well")
+        console.say(f"the damage is back as well; next: {command('verify', '--depth', 'full', *log_dirs)}")
 
 
 def log_dir_of(directory: PurePath) -> PurePath:

@@ -7,12 +7,13 @@ import time
 from collections.abc import Mapping
 
 from cli.console import Console
-from cli.recover.work import Work, find_targets, jobs_each, look_at_all, reporting, tell
+from cli.recover.work import Work, find_targets, jobs_each, look_at_all, reporting, tell, with_flags
 from cli.settings.arguments import (
     add_comparison,
     add_files,
     add_output,
     add_work,
+    flags_of,
     options_of,
     require_paths,
     settings_of,
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     fs = ReadOnlyFs(OsFs())
     # The time only serves a note about timestamps in the future. A plan must not depend on it, a look may.
     options = options_of(settings, now_ms=time.time_ns() // 1_000_000)
-    targets, outcomes = find_targets(fs, require_paths(settings))
+    targets, outcomes = find_targets(fs, require_paths(settings), settings.topics)
     options = with_metadata_dir(fs, targets, options)
     directories = [target for target in targets if target.kind is not TargetKind.FILE]
     with reporting(console, settings) as reporter:
@@ -57,6 +58,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         from cli.inspect.verify_file import verify_file  # noqa: PLC0415 (with the dump of every format: 20 ms)
 
         outcomes += [verify_file(fs, path, options) for path in files]
+    outcomes = with_flags(outcomes, flags_of(arguments, options))
     status = tell(console, outcomes, lambda outcome: verify_text(outcome, console.style))
     if console.json:
         parts = [outcome_document(outcome) for outcome in outcomes]

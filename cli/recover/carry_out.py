@@ -15,7 +15,7 @@ from cli.progress import Show
 from cli.recover.flags import Keeping
 from cli.recover.work import Made, OwnFault, Work, failure, jobs_each, reporting
 from cli.settings.settings import Settings
-from cli.settings.targets import Target, ensure_log_dir
+from cli.settings.targets import Target, ensure_logs
 from cli.version import version
 from daemon.service.systemd import Systemd
 from recovery.apply.execute import Executed, execute
@@ -41,7 +41,7 @@ from storage.disk.fs import Fs, OsFs, lock_log_dir
 
 _EXTENSION_SECONDS: Final = 600.0
 """So long a recovery may stand still under systemd, once its own time-out is over."""
-_ENDS: Final = {ExitStatus.CLEAN: "clean", ExitStatus.HELD: "held", ExitStatus.IN_USE: "in use"}
+_ENDS: Final = {ExitStatus.CLEAN: "done", ExitStatus.HELD: "held", ExitStatus.IN_USE: "in use"}
 _APPLY_THREADS: Final = 8
 """Partitions that are worked on at a time; they mostly wait for syncs, so that is no matter of processors."""
 
@@ -115,7 +115,7 @@ def supervisor() -> Show | None:
 
 def _is_locked(fs: Fs, locks: contextlib.ExitStack, target: Target, outcomes: dict[Target, Outcome]) -> bool:
     try:
-        ensure_log_dir(fs, target.path)
+        ensure_logs(fs, target.path)
         locks.enter_context(lock_log_dir(target.path))
     except LogmendError as error:
         outcomes[target] = failure(target.path, error)
@@ -193,15 +193,25 @@ def _looked_again(outcome: Outcome, again: Made) -> Outcome:
         return outcome
     if not isinstance(again, Planned):
         return outcome._replace(status=again.status, error=again, hint=next_step(again))
-    after = again.plan
+    after = _with_held(again.plan, outcome.plan)
     if after.is_empty:
         return outcome._replace(status=after.status if after.stopped else _settled(after), after=after)
     error = LogmendError(
         f"{printable(outcome.path)}: its plan was carried out, and a second look still finds work: plan "
         f"{after.plan_id}. Nothing that was cut is lost; do not start the broker"
     )
-    hint = f"{command('plan', outcome.path)} shows what; please report it"
+    hint = f"please report it, with what this shows: {command('plan', outcome.path)}"
     return outcome._replace(status=error.status, after=after, error=error, hint=hint)
+
+
+def _with_held(after: LogDirPlan, before: LogDirPlan | None) -> LogDirPlan:
+    """Return the plan of the second look with every partition that the first one held.
+
+    Beside a marker that stays, the second look reads less than the first, which had to read for its own repairs.
+    """
+    held = {} if before is None else {each.partition: each for each in before.partitions if each.held}
+    partitions = (each if each.held else held.get(each.partition, each) for each in after.partitions)
+    return after._replace(partitions=tuple(partitions))
 
 
 def _handed_over(fs: Fs, work: Work, order: Order, outcome: Outcome, keeping: Keeping) -> Outcome:
@@ -221,9 +231,7 @@ def _handed_over(fs: Fs, work: Work, order: Order, outcome: Outcome, keeping: Ke
         synced = work.synced.get(order.target, set())
         handed = hand_over(fs, plan, orders, work.reporter, marker=marker, threads=_APPLY_THREADS, synced=synced)
     except (NoRoom, DiskFull) as error:
-        return outcome._replace(
-            hint=f"make room: the recovery points stay as they were, and all of it is clean: {error}"
-        )
+        return outcome._replace(hint=f"make room: the recovery points stay as they were, and all else is done: {error}")
     except LogmendError as error:
         return outcome._replace(status=error.status, error=error, hint=next_step(error))
     return _tails_kept(fs, work, order, outcome._replace(handed=handed), orders._replace(created_ms=now_ms + 1))

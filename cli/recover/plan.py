@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 
 from cli.console import Console
 from cli.heal.heal import add_healing, preview, replicas_of
-from cli.recover.work import Work, find_targets, jobs_each, look_at_all, reporting, tell
+from cli.recover.work import Work, find_targets, jobs_each, look_at_all, reporting, tell, with_flags
 from cli.settings.arguments import (
     add_files,
     add_marker,
     add_output,
     add_work,
+    flags_of,
     options_of,
     require_paths,
     settings_of,
@@ -25,9 +26,10 @@ from cli.version import version
 from recovery.heal.replica import NO_REPLICAS, Replicas
 from recovery.plan.plan import PlanOptions, to_plain
 from recovery.report.documents import plan_document
-from recovery.report.outcome import Outcome, command
+from recovery.report.outcome import Flags, Outcome, command
 from recovery.report.text import plan_text
-from storage.base.errors import ConfigInvalid, ExitStatus, printable
+from storage.base.errors import ConfigInvalid, CorruptData, ExitStatus, printable
+from storage.base.names import parse_directory_name
 from storage.disk.fs import OsFs, ReadOnlyFs
 
 
@@ -45,20 +47,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Plan and print; return the worst status of the log directories."""
     settings = settings_of(arguments, environment)
-    options = options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments))
-    return show_plan(console, settings, options, arguments.out, replicas_of(arguments, ()))
+    options = options_of(
+        settings,
+        accept_loss=arguments.accept_loss,
+        heals=bool(arguments.heal_from),
+        clean_marker=wants_marker(arguments),
+    )
+    flags = flags_of(arguments, options)
+    return show_plan(console, settings, options, flags, out=arguments.out, replicas=replicas_of(arguments, ()))
 
 
 def show_plan(
     console: Console,
     settings: Settings,
     options: PlanOptions,
-    out: str | None,
+    flags: Flags,
+    *,
+    out: str | None = None,
     replicas: Replicas = NO_REPLICAS,
 ) -> ExitStatus:
     """Print the plan of every log directory, as `recover --dry-run` does too; nothing is locked, nothing changed."""
     fs = ReadOnlyFs(OsFs())
-    targets, outcomes = find_targets(fs, require_paths(settings))
+    targets, outcomes = find_targets(fs, require_paths(settings), settings.topics)
     refuse_files(targets, "plan")
     if out is not None:
         refuse_partitions(targets, "plan --out")
@@ -66,6 +76,7 @@ def show_plan(
     options = with_metadata_dir(fs, targets, options)
     with reporting(console, settings) as reporter:
         outcomes = [*look_at_all(Work(fs, reporter, jobs_each(settings, len(targets))), targets, options), *outcomes]
+    outcomes = with_flags(outcomes, flags)
     if replicas.sources:
         outcomes = [
             o._replace(healing=preview(fs, o.plan, replicas)) if o.plan is not None else o for o in outcomes
@@ -115,6 +126,13 @@ def refuse_partitions(targets: Sequence[Target], what: str) -> None:
     for target in targets:
         if target.kind is TargetKind.PARTITION:
             raise ConfigInvalid(
-                f"{printable(target.path)} is the directory of one partition; {what} works on a whole log directory: "
-                f"{command('recover', target.log_dir)}, with --topic for some topics alone"
+                f"{printable(target.path)} is the directory of one partition; {what} works on a whole log directory, "
+                f"with --topic on some topics alone: {command('recover', *_topic_of(target), target.log_dir)}"
             )
+
+
+def _topic_of(target: Target) -> tuple[str, ...]:
+    try:
+        return ("--topic", parse_directory_name(target.path.name).partition.topic)
+    except CorruptData:
+        return ()

@@ -10,12 +10,13 @@ from cli.heal.heal import add_healing, replicas_of
 from cli.recover.carry_out import Order, carry_out_all
 from cli.recover.flags import add_hand_over, add_keeping, add_tails, keeping_of, tail_bytes
 from cli.recover.plan import refuse_files, refuse_partitions, show_plan
-from cli.recover.work import find_targets, tell
+from cli.recover.work import find_targets, tell, with_flags
 from cli.settings.arguments import (
     add_files,
     add_marker,
     add_output,
     add_work,
+    flags_of,
     options_of,
     require_paths,
     settings_of,
@@ -47,11 +48,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Recover every log directory and return the worst status."""
     settings = settings_of(arguments, environment)
-    options = options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments))
+    options = options_of(
+        settings,
+        accept_loss=arguments.accept_loss,
+        heals=bool(arguments.heal_from),
+        clean_marker=wants_marker(arguments),
+    )
+    flags = flags_of(arguments, options)
     if arguments.dry_run:
-        return show_plan(console, settings, options, None, replicas_of(arguments, ()))
+        return show_plan(console, settings, options, flags, replicas=replicas_of(arguments, ()))
     fs = OsFs()
-    targets, failed = find_targets(fs, require_paths(settings))
+    targets, failed = find_targets(fs, require_paths(settings), settings.topics)
     refuse_files(targets, "recover")
     refuse_partitions(targets, "recover")
     options = with_metadata_dir(fs, targets, options)
@@ -63,7 +70,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         for target in targets
     ]
     outcomes = carry_out_all(console, settings, orders, keeping)
-    return tell_done(console, "recover", [*outcomes, *failed])
+    return tell_done(console, "recover", with_flags([*outcomes, *failed], flags))
 
 
 def tell_done(console: Console, name: str, outcomes: Sequence[Outcome]) -> ExitStatus:

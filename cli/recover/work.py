@@ -16,16 +16,16 @@ from cli.advice import next_step
 from cli.console import Console
 from cli.progress import ProgressReporter, Show, choose_mode
 from cli.settings.settings import Settings
-from cli.settings.targets import Target, TargetKind, distinct, find_target
+from cli.settings.targets import Target, TargetKind, distinct, ensure_topics, find_target
 from cli.signals import handled
 from recovery.logdir.survey import Planned, find_duplicates, plan_log_dir, plan_partition_dir
 from recovery.plan.decide import Flushed, Where, decide
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import LogDirPlan, PlanOptions, Verdict
 from recovery.report.documents import finding_document, outcome_document
-from recovery.report.outcome import Outcome, root_of, worst
+from recovery.report.outcome import Flags, Outcome, root_of, worst
 from recovery.segment.memory import Memory
-from storage.base.errors import EnvironmentFault, ExitStatus, LogmendError, printable
+from storage.base.errors import ConfigInvalid, EnvironmentFault, ExitStatus, LogDirInUse, LogmendError, printable
 from storage.disk.fs import ReadFs, lock_state
 
 _WAIT_SECONDS: Final = 0.1
@@ -136,18 +136,20 @@ def failure(path: PurePath, error: LogmendError, plan: LogDirPlan | None = None)
     return Outcome(path, error.status, plan, error=error, hint=next_step(error))
 
 
-def find_targets(fs: ReadFs, names: Iterable[str]) -> tuple[list[Target], list[Outcome]]:
+def find_targets(fs: ReadFs, names: Iterable[str], topics: Iterable[str] = ()) -> tuple[list[Target], list[Outcome]]:
     """Return what there is to work on, and the outcome of every name that leads nowhere.
 
-    A partition of a log directory that is named as well is part of that.
+    A partition of a log directory that is named as well is part of that. Raises `ConfigInvalid` for `topics` that no
+    partition matches.
     """
     found: list[Target] = []
     failed: list[Outcome] = []
     for name in names:
         try:
             found.append(find_target(fs, name))
-        except EnvironmentFault as error:
+        except (EnvironmentFault, ConfigInvalid) as error:
             failed.append(failure(PurePath(name), error))
+    ensure_topics(fs, found, topics)
     whole = {target.path for target in found if target.kind is TargetKind.LOG_DIR}
     return distinct(t for t in found if t.kind is TargetKind.LOG_DIR or t.path.parent not in whole), failed
 
@@ -195,6 +197,16 @@ def events_of(outcome: Outcome) -> Iterator[dict[str, object]]:
     document = outcome_document(outcome)
     document.pop("findings", None)
     yield {"event": "log_dir_finished", **document}
+
+
+def with_flags(outcomes: Iterable[Outcome], flags: Flags) -> list[Outcome]:
+    """Return the outcomes with the flags that the commands which they propose need as well."""
+    return [
+        outcome._replace(flags=flags, hint=next_step(outcome.error, flags))
+        if isinstance(outcome.error, LogDirInUse)
+        else outcome._replace(flags=flags)
+        for outcome in outcomes
+    ]
 
 
 def tell(console: Console, outcomes: Sequence[Outcome], text: Callable[[Outcome], str]) -> ExitStatus:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Mapping
 
 from cli.console import Console
 from cli.service.service_client import add_service, ask, find_service
 from cli.settings.arguments import add_output
-from cli.settings.targets import absolute
+from cli.settings.targets import absolute, ensure_logs
 from cli.version import version
 from recovery.report.documents import document
-from storage.base.errors import ExitStatus, printable
+from storage.base.errors import EnvironmentFault, ExitStatus, printable
+from storage.disk.fs import OsFs, ReadOnlyFs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +30,10 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     """Hand the order over and print the answer."""
     body = {"action": arguments.action}
     if arguments.log_dir:
-        body["log_dir"] = str(absolute(arguments.log_dir))
+        log_dir = absolute(arguments.log_dir)
+        with contextlib.suppress(EnvironmentFault):  # the service may read what this user may not
+            ensure_logs(ReadOnlyFs(OsFs()), log_dir)
+        body["log_dir"] = str(log_dir)
     place, _ = find_service(arguments, environment)
     told = ask(place, "POST", "/v1/scrub", body)
     if console.json:

@@ -10,6 +10,7 @@ from typing import Any
 from cli.settings.settings import DEPTHS, FILES, KEYS, PROGRESS, Settings, load_settings
 from cli.settings.targets import absolute
 from recovery.plan.plan import PlanOptions
+from recovery.report.outcome import Flags
 from storage.base.errors import ConfigInvalid, printable
 
 
@@ -42,7 +43,11 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         "--topic", action="append", dest="topics", metavar="GLOB", help="only topics like this; may be repeated"
     )
     parser.add_argument("-j", dest="jobs", metavar="N", help="threads that read one log directory")
-    parser.add_argument("--depth", choices=DEPTHS, help="how much of flushed segments is read (quick)")
+    parser.add_argument(
+        "--depth",
+        choices=DEPTHS,
+        help="how much of flushed segments is read (quick; full with --accept-loss or --heal-from)",
+    )
     parser.add_argument("--user", metavar="USER", help="user that the broker runs as; files of others are reported")
 
 
@@ -69,11 +74,23 @@ def places_of(settings: Settings) -> list[PurePath]:
 
 
 def options_of(
-    settings: Settings, *, accept_loss: bool = False, now_ms: int | None = None, clean_marker: bool = False
+    settings: Settings,
+    *,
+    accept_loss: bool = False,
+    heals: bool = False,
+    now_ms: int | None = None,
+    clean_marker: bool = False,
 ) -> PlanOptions:
-    """Return what a plan depends on besides the bytes."""
+    """Return what a plan depends on besides the bytes.
+
+    With `accept_loss`, or where it `heals`, all is read unless a depth was asked for: a look at the unflushed part
+    alone would not see the damage that is meant.
+    """
+    depth = settings.depth
+    if (accept_loss or heals) and depth == "quick" and settings.origins.get("depth") != "flag":
+        depth = "full"
     return PlanOptions(
-        depth=settings.depth,
+        depth=depth,
         accept_loss=accept_loss,
         topics=settings.topics,
         index_interval_bytes=settings.index_interval_bytes,
@@ -83,6 +100,36 @@ def options_of(
         now_ms=now_ms,
         clean_marker=clean_marker,
     )
+
+
+def flags_of(arguments: argparse.Namespace, options: PlanOptions) -> Flags:
+    """Return the words of this command line that a next command needs as well, to see and do the same.
+
+    `--discard` is not among them: a command that is only proposed keeps a copy.
+    """
+    looking = ["--depth", options.depth] if options.depth != "quick" else []
+    for topic in options.topics:
+        looking += ["--topic", topic]
+    planning = ["--accept-loss"] if options.accept_loss else []
+    recovering = ["--keep-points"] if _value(arguments, "keep_points") else []
+    return Flags(
+        (*looking, *_given(arguments, "user", *FILES)),
+        (*planning, *_given(arguments, "clean_marker", "heal_from", "heal_config")),
+        (*recovering, *_given(arguments, "quarantine", "keep_tail")),
+    )
+
+
+def _given(arguments: argparse.Namespace, *names: str) -> list[str]:
+    words = []
+    for name in names:
+        value = _value(arguments, name)
+        for one in value if isinstance(value, list) else [value] if value is not None else []:
+            words += ["--" + name.replace("_", "-"), str(one)]
+    return words
+
+
+def _value(arguments: argparse.Namespace, name: str) -> object:
+    return getattr(arguments, name, None)
 
 
 def add_marker(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-from cli.settings.settings import PREFIX, Settings, load_settings, own_file
+from cli.settings.settings import DEFAULT_FILE, PREFIX, Settings, load_settings, own_file
 from cli.settings.targets import absolute
 from daemon.service.config import UNIX, DirConfig, ServiceConfig, parse_service
 from daemon.status.model import Mode
@@ -50,8 +50,17 @@ def read_service(flags: Mapping[str, object], environment: Mapping[str, str]) ->
         config.scrub,
         index_interval_bytes=settings.index_interval_bytes,
         segment_index_bytes=settings.segment_index_bytes,
+        flags=_origins(path, flags),
     )
     return Read(replace(config, scrub=scrub, guard=replace(config.guard, scrub=scrub)), settings, path)
+
+
+def _origins(path: str, flags: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the words by which a command of the operator reads the same files as the service."""
+    words = ["--config", str(absolute(path))] if path and path != str(DEFAULT_FILE) else []
+    if properties := flags.get("server_properties"):
+        words += ["--server-properties", str(absolute(str(properties)))]
+    return tuple(words)
 
 
 def _places(named: tuple[str, ...]) -> tuple[str, ...]:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
 from recovery.plan.plan import PlanOptions
 from storage.base.errors import ConfigInvalid, CorruptData, EnvironmentFault, WriteFault, printable
-from storage.base.names import METADATA_TOPIC, REMOTE_INDEX_CACHE, parse_directory_name, parse_root_file_name
+from storage.base.names import METADATA_TOPIC, REMOTE_INDEX_CACHE, FileRole, parse_directory_name, parse_root_file_name
 from storage.disk.fs import FileKind, FileStat, ReadFs
 
 _PARTITION_FILES: Final = frozenset({"partition.metadata", "leader-epoch-checkpoint"})
 _OURS: Final = (".logmend", ".logmend.json", ".tmp")
 _DIGITS: Final = 20
+_OF_NO_BROKER: Final = {FileRole.LOCK.value, "lost+found"}
+"""What may be in a directory that no broker has used."""
 
 
 class TargetKind(Enum):
@@ -61,7 +64,7 @@ def write_new(out: str, parts: Iterable[bytes], what: str) -> None:
 
 
 def find_target(fs: ReadFs, name: str) -> Target:
-    """Return what `name` stands for; `ReadFault` if it cannot be read.
+    """Return what `name` stands for; `ReadFault` if it cannot be read, `ConfigInvalid` if no log can be in it.
 
     A directory is told by what lies in it: the volumes of a broker in a container may be called `data-0`, which would
     do as the name of a partition as well.
@@ -69,12 +72,15 @@ def find_target(fs: ReadFs, name: str) -> Target:
     path = absolute(name)
     if fs.stat(path).kind is not FileKind.DIRECTORY:
         return Target(TargetKind.FILE, path)
-    return Target(TargetKind.PARTITION if _is_partition(fs, path) else TargetKind.LOG_DIR, path)
-
-
-def _is_partition(fs: ReadFs, path: PurePath) -> bool:
-    """Tell whether a directory is that of one partition; a stray file with the name of a segment makes it none."""
     entries = fs.entries(path)
+    if _is_partition(entries):
+        return Target(TargetKind.PARTITION, path)
+    _refuse_without_logs(fs, path, entries)
+    return Target(TargetKind.LOG_DIR, path)
+
+
+def _is_partition(entries: Mapping[str, FileStat]) -> bool:
+    """Tell whether a directory is that of one partition; a stray file with the name of a segment makes it none."""
     if not _PARTITION_FILES.isdisjoint(entries):
         return True
     files = [name for name, stat in entries.items() if stat.kind is not FileKind.DIRECTORY]
@@ -88,13 +94,60 @@ def _is_segment_file(name: str) -> bool:
     return len(digits) == _DIGITS and digits.isascii() and digits.isdecimal() and name[_DIGITS : _DIGITS + 1] == "."
 
 
+def ensure_logs(fs: ReadFs, path: PurePath) -> None:
+    """Raise `ConfigInvalid` for a directory that is empty, lies above log directories, or is no broker's at all."""
+    _refuse_without_logs(fs, path, fs.entries(path))
+
+
+def _refuse_without_logs(fs: ReadFs, path: PurePath, entries: Mapping[str, FileStat]) -> None:
+    if not entries.keys() - _OF_NO_BROKER:
+        raise ConfigInvalid(f"{printable(path)} is empty, so nothing was read: is its volume mounted?")
+    if _has_root_file(entries):
+        return
+    inner = [name for name, stat in entries.items() if stat.kind is FileKind.DIRECTORY and _is_log_dir(fs, path / name)]
+    if inner:
+        places = ", ".join(printable(path / name) for name in sorted(inner))
+        raise ConfigInvalid(f"{printable(path)} is no log directory, but these below it are: {places}")
+    _refuse_strangers(path, entries)
+
+
+def _has_root_file(entries: Mapping[str, FileStat]) -> bool:
+    files = (name for name, stat in entries.items() if stat.kind is FileKind.FILE and name not in _OF_NO_BROKER)
+    return any(parse_root_file_name(name) is not None for name in files)
+
+
+def _is_log_dir(fs: ReadFs, path: PurePath) -> bool:
+    with contextlib.suppress(EnvironmentFault):
+        return _has_root_file(fs.entries(path))
+    return False
+
+
+def ensure_topics(fs: ReadFs, targets: Iterable[Target], patterns: Iterable[str]) -> None:
+    """Raise `ConfigInvalid` for a pattern of topics that no partition of the log directories matches."""
+    log_dirs = [target.path for target in targets if target.kind is TargetKind.LOG_DIR]
+    topics = set()
+    for log_dir in log_dirs:
+        for name in fs.entries(log_dir):
+            with contextlib.suppress(CorruptData):
+                topics.add(parse_directory_name(name).partition.topic)
+    for pattern in patterns:
+        if log_dirs and not fnmatch.filter(topics, pattern):
+            places = ", ".join(map(printable, log_dirs))
+            raise ConfigInvalid(f"--topic {printable(pattern)}: no partition in {places} matches, so nothing was read")
+
+
 def ensure_log_dir(fs: ReadFs, path: PurePath) -> None:
     """Raise `ConfigInvalid` for a directory that holds things, and nothing of a broker: a lock file is not made there.
 
     An empty directory is fine: brokers are started on those.
     """
-    found = fs.entries(path)
-    if found and not any(_is_of_broker(name, stat) for name, stat in found.items()):
+    entries = fs.entries(path)
+    if entries:
+        _refuse_strangers(path, entries)
+
+
+def _refuse_strangers(path: PurePath, entries: Mapping[str, FileStat]) -> None:
+    if not any(_is_of_broker(name, stat) for name, stat in entries.items()):
         raise ConfigInvalid(f"{printable(path)} holds no partition and no file of a broker: is it a log directory?")
 
 

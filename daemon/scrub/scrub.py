@@ -52,7 +52,7 @@ class Scrubber:
         pressure: Callable[[], float | None] | None = None,
         health: DeviceHealth | None = None,
     ) -> None:
-        findings = OpenFindings(log_dir, ledger, clock, events)
+        findings = OpenFindings(log_dir, ledger, clock, events, options.flags)
         health = health or DeviceHealth(clock, options.sick_errors, options.sick_seconds)
         self.context = ScrubContext(
             log_dir, ledger, disk or Disk(), clock, events, findings, health, flushed, options

@@ -86,9 +86,10 @@ class FollowUp:
         wanted = PlanOptions(
             index_interval_bytes=options.index_interval_bytes, segment_index_bytes=options.segment_index_bytes
         )
-        known = [int(f.path.name[:20]) for f in self._findings.open() if f.path.parent.name == row.directory]
-        command = self._findings.command_for(row.name, "")
-        self._plans.store(self._context.disk, row.directory, {*bases, *known}, wanted, command)
+        known = [finding for finding in self._findings.open() if finding.path.parent.name == row.directory]
+        segments = {*bases, *(int(finding.path.name[:20]) for finding in known)}
+        command = self._findings.command_for(row.name, known[0].kind if known else "")
+        self._plans.store(self._context.disk, row.directory, segments, wanted, command)
 
     def _suspect_neighbours(self, row: PartitionRow, base: int) -> None:
         """Read the neighbours next: what was written at the same time lies close by on the device."""

@@ -6,21 +6,26 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import PurePath
+from typing import Final
 
 from daemon.ledger.ledger import Ledger, as_text
 from daemon.status.model import Clock, Events, OpenFinding
-from recovery.plan.findings import Finding, Severity
+from recovery.plan.findings import Damage, Finding, Severity, Subject
 from recovery.report.outcome import command
 from storage.base.units import TopicPartition
 
 CHANGED_IN_PLACE = "changed_in_place"
+_IN_LOGS: Final = {kind.value for kind in Damage if kind.subject is Subject.LOG}
 
 
 class OpenFindings:
     """Opens and closes findings. One worker uses it; any thread may call `open`."""
 
-    def __init__(self, log_dir: PurePath, ledger: Ledger, clock: Clock, events: Events) -> None:
-        self.log_dir, self._ledger, self._clock, self._events = log_dir, ledger, clock, events
+    def __init__(
+        self, log_dir: PurePath, ledger: Ledger, clock: Clock, events: Events, flags: tuple[str, ...] = ()
+    ) -> None:
+        """`flags` are words that each command has to repeat."""
+        self.log_dir, self._ledger, self._clock, self._events, self._flags = log_dir, ledger, clock, events, flags
 
     def open(self) -> tuple[OpenFinding, ...]:
         """Return the open findings, the worst first."""
@@ -56,11 +61,16 @@ class OpenFindings:
         )  # fmt: skip
 
     def command_for(self, name: TopicPartition | None, kind: str) -> str:
-        """Return the next command once the broker is stopped: `recover`, or `verify` where nothing can be repaired."""
-        what = "verify" if kind in (CHANGED_IN_PLACE, "read_error") else "recover"
-        if name is None:
-            return command(what, self.log_dir)
-        return command(what, "--depth", "full", "--topic", name.topic, self.log_dir)
+        """Return the next command once the broker is stopped: `recover`, or `verify` where nothing can be repaired.
+
+        What the service reads was flushed, so damage in a log is held until a replica, to be named, fills it.
+        """
+        words = ["verify" if kind in (CHANGED_IN_PLACE, Damage.READ_ERROR.value) else "recover"]
+        if name is not None:
+            words += ["--depth", "full", "--topic", name.topic]
+        if kind in _IN_LOGS:
+            words += ["--heal-from", "REPLICA"]
+        return command(*words, *self._flags, self.log_dir)
 
     def _note(self, found: list[OpenFinding]) -> list[OpenFinding]:
         known = {finding.id: finding for finding in self.open()}

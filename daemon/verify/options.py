@@ -33,6 +33,8 @@ class ScrubOptions:
     """Time until a bad segment is read again; a change that a broker was making is complete by then."""
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL
     segment_index_bytes: int = DEFAULT_INDEX_BYTES
+    flags: tuple[str, ...] = ()
+    """Words that a command of the operator needs to see the same: where these settings came from."""
 
 
 @dataclass(frozen=True, slots=True)

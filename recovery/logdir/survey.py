@@ -155,7 +155,7 @@ def _plan_partitions(
     plans = []
     for first_look, seen in zip(surveys, scans.run(surveys), strict=True):
         survey, done, reports = _settled(first_look, *seen, reporter)
-        plans.append(done.plan)
+        plans.append(done.plan._replace(coverage=survey.coverage))
         for job in survey.jobs:
             planned.memory.keep(job, reports[job.files.base_offset])
         planned.points[survey.directory] = survey.points
@@ -181,7 +181,7 @@ def plan_partition_dir(
     _, done, _ = _settled(survey, done, reports, reporter)
     reporter.partition_done(directory.name, len(done.plan.verdicts))
     reporter.end()
-    plan = _empty_plan(directory, options)._replace(partitions=(done.plan,))
+    plan = _empty_plan(directory, options)._replace(partitions=(done.plan._replace(coverage=survey.coverage),))
     planned = Planned(plan, fs)
     planned.contents, planned.points = done.contents, {directory: points}
     return planned

@@ -11,6 +11,7 @@ from recovery.plan.decide import Decision, Flushed, judge
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import Cut, Quarantine, TruncateTo, Verdict
 from recovery.segment.losses import BEHIND_A_CUT, BELOW_THE_START
+from recovery.segment.lost_records import lost_records
 from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import LogDamage, SegmentReport
 from storage.base.names import FileRole, segment_file_name
@@ -146,7 +147,9 @@ class _Damaged(NamedTuple):
 
     def cut(self, finding: Finding) -> Changes:
         damage, path, size = self.damage, self.files.log, self.files.log_stat.size
-        cut = Cut(path, damage.position, damage.size, damage.next_offset, finding.last_offset, None, finding.kind.value)
+        next_base = self.later[0].base_offset if self.later else None
+        last, records = lost_records(self.survey.fs, self.files, damage, next_base)
+        cut = Cut(path, damage.position, damage.size, damage.next_offset, last, records, finding.kind.value)
         copy = Quarantine(path, damage.position, damage.size, damage.zeroes, finding.kind.value)
         return Changes(cuts=(cut,), copies=(copy,), truncates=(TruncateTo(path, damage.position, size),))
 

@@ -16,7 +16,7 @@ from recovery.kraft.metadata_snapshots import check_metadata_snapshot
 from recovery.partition.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
 from recovery.partition.points import SMALL_FILE_LIMIT, Points
 from recovery.plan.findings import Damage, Finding, Subject
-from recovery.plan.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlanOptions
+from recovery.plan.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, Coverage, PlanOptions
 from recovery.segment.index_checks import load_checked
 from recovery.segment.memory import Job, Memory
 from recovery.segment.quick_look import check_segments
@@ -125,6 +125,15 @@ class Survey:
         for name, entry in self.inventory.entries.items():
             if entry.file.role is FileRole.METADATA_SNAPSHOT and entry.file.state is FileState.LIVE:
                 self.findings += check_metadata_snapshot(self.fs, self.directory / name, entry.stat.size)
+
+    @property
+    def coverage(self) -> Coverage:
+        """How much of the logs is read whole; before `forget`."""
+        sizes = {True: 0, False: 0}
+        for job in self.jobs:
+            sizes[job.canonical] += job.files.log_stat.size
+        total = sum(files.log_stat.size for files in self.resolved.segments)
+        return Coverage(sizes[True], sizes[False], total - sum(sizes.values()))
 
     @property
     def scan_options(self) -> ScanOptions:

@@ -125,7 +125,7 @@ def _repair_txn_index(survey: Survey, files: SegmentFiles, wanted: bytes, before
 def _set_stale_snapshots_aside(survey: Survey, logs: Logs, side: SideFiles, before: Changes) -> Changes:
     """Set aside what a broker's recovery deletes: snapshots that belong to no segment, or lie outside the log."""
     if survey.points.clean and not before.cuts:
-        return Changes()
+        return _set_corrupt_snapshots_aside(survey, side, before)
     bases = {files.base_offset for files in logs.kept}
     first = logs.kept[logs.scope].base_offset if logs.kept[logs.scope :] else INT64_MAX
     gone, start = before.paths_aside(), log_start_of(survey.points, logs)
@@ -141,6 +141,18 @@ def _set_stale_snapshots_aside(survey: Survey, logs: Logs, side: SideFiles, befo
             verdict = judged(survey, Finding(Damage.SNAPSHOT_STRAY, path, reason))
             steps += [verdict, Changes(asides=(SetAside(path, reason),))]
     return joined(*steps)
+
+
+def _set_corrupt_snapshots_aside(survey: Survey, side: SideFiles, before: Changes) -> Changes:
+    """Set aside what a broker deletes after a clean stop: snapshots that it tries to load and can not.
+
+    Their finding is there already; those at whose offset the log gives a state are rewritten instead.
+    """
+    corrupt = {finding.path for finding in survey.findings if finding.kind is Damage.SNAPSHOT_CORRUPT}
+    corrupt -= before.paths_aside()
+    paths = {offset: survey.directory / name for offset, name in survey.resolved.snapshots.items()}
+    gone = [path for offset, path in paths.items() if path in corrupt and offset not in side.offsets]
+    return Changes(asides=tuple(SetAside(path, "corrupt, and no segment ends at this offset") for path in gone))
 
 
 def _feeds_scan(survey: Survey, logs: Logs, offset: int, path: PurePath) -> bool:

@@ -155,6 +155,17 @@ class Seen(NamedTuple):
     """Files that may hold what is not durable: from the segment of the recovery point on, and those beside the log."""
 
 
+class Coverage(NamedTuple):
+    """Bytes of logs that were read whole, from the segment of the recovery point on and below, and those that were not.
+
+    Of a log that was not read whole a quick look has seen the ends.
+    """
+
+    unflushed: int = 0
+    flushed: int = 0
+    unread: int = 0
+
+
 class Verdict(NamedTuple):
     """One finding, the letter of the row that decided on it, and the decision."""
 
@@ -181,7 +192,7 @@ class Cut(NamedTuple):
 class RecoveryPlan(NamedTuple):
     """The plan of one partition. `actions` are in the order in which they must happen; none: nothing is to be done.
 
-    `seen` is no part of it: plans that only differ there are equal.
+    `seen` and `coverage` are no part of it: plans that only differ there are equal.
     """
 
     partition: str
@@ -194,6 +205,7 @@ class RecoveryPlan(NamedTuple):
     loaded: LoadedOffsets | None
     scanned_bytes: int
     seen: Seen | None = None
+    coverage: Coverage = Coverage()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RecoveryPlan) and self[:_OF_THE_PLAN] == other[:_OF_THE_PLAN]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from recovery.plan.digest import sha256_of
 from recovery.plan.plan import SCHEMA_VERSION, LogDirPlan, Verdict, to_plain
-from recovery.report.outcome import Outcome, next_command, root_of, scanned_bytes
+from recovery.report.outcome import Outcome, coverage_of, next_steps, root_of, scanned_bytes
 from recovery.report.rows import partition_and_file
 from storage.base.errors import EnvironmentFault, ExitStatus, LogmendError
 
@@ -49,13 +49,14 @@ def error_document(error: LogmendError | None) -> dict[str, Any] | None:
 
 def outcome_document(outcome: Outcome, *, with_plan: bool = False) -> dict[str, Any]:
     """Return what came of one log directory; `with_plan` adds the whole plan."""
-    plan, shown = outcome.plan, outcome.after or outcome.plan
+    plan, shown, steps = outcome.plan, outcome.after or outcome.plan, next_steps(outcome)
     fields: dict[str, Any] = {
         "path": str(outcome.path),
         "status": outcome.status.value,
         "in_use": outcome.in_use,
         "error": error_document(outcome.error),
-        "next": next_command(outcome) or None,
+        "next": steps[0] if steps else None,
+        "next_steps": steps,
     }
     if plan is not None and shown is not None:
         fields |= {
@@ -63,6 +64,7 @@ def outcome_document(outcome: Outcome, *, with_plan: bool = False) -> dict[str, 
             "is_empty": plan.is_empty,
             "partitions": len(plan.partitions),
             "scanned_bytes": scanned_bytes(plan),
+            "read": to_plain(coverage_of(shown)),
             "findings": [finding_document(verdict, root_of(plan)) for verdict in plan.all_verdicts()],
             "held": sorted(each.directory.name for each in shown.partitions if each.held),
         }

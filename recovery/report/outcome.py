@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from recovery.plan.findings import Finding, Severity
-from recovery.plan.plan import LogDirPlan, Verdict
+from recovery.plan.findings import Damage, Finding, Severity
+from recovery.plan.plan import Coverage, LogDirPlan, Verdict
 from storage.base.errors import ExitStatus, LogmendError, printable
 
 if TYPE_CHECKING:
@@ -28,6 +28,30 @@ _WORST_FIRST: Final = (
     ExitStatus.FINDINGS,
     ExitStatus.CLEAN,
 )
+
+
+HELD_LOGS: Final = ("f", "f?")
+"""Rows of the decision table that hold a log: a replica or `--accept-loss` ends the hold."""
+
+
+ACCEPTED_LOSSES: Final = ("f accepted", "f? accepted")
+"""Rows that cut what was flushed."""
+
+
+class Flags(NamedTuple):
+    """Words of a command line that the next command needs as well.
+
+    `looking` is for every command on log directories, `planning` for those that plan, `recovering` for `recover` alone.
+    """
+
+    looking: tuple[str, ...] = ()
+    planning: tuple[str, ...] = ()
+    recovering: tuple[str, ...] = ()
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """Return those that the command of this name takes."""
+        more = {"plan": self.planning, "recover": (*self.planning, *self.recovering)}
+        return (*self.looking, *more.get(name, ()))
 
 
 class Outcome(NamedTuple):
@@ -55,6 +79,7 @@ class Outcome(NamedTuple):
     """Of the plan, where it is at hand: it takes as long to find as the plan is large."""
     partly: str = ""
     """What had been done when an error ended the work; empty where that was nothing."""
+    flags: Flags = Flags()
 
 
 def worst(statuses: Iterable[ExitStatus]) -> ExitStatus:
@@ -65,6 +90,11 @@ def worst(statuses: Iterable[ExitStatus]) -> ExitStatus:
 def scanned_bytes(plan: LogDirPlan) -> int:
     """Return the bytes of logs that were read for a plan."""
     return sum(partition.scanned_bytes for partition in plan.partitions)
+
+
+def coverage_of(plan: LogDirPlan) -> Coverage:
+    """Return how much of the logs of all partitions was read."""
+    return Coverage(*map(sum, zip(*(partition.coverage for partition in plan.partitions), strict=True)))
 
 
 def left_alone(plan: LogDirPlan) -> list[Verdict]:
@@ -88,22 +118,43 @@ def command(*words: object) -> str:
     return " ".join(shlex.quote(printable(word)) for word in ("logmend", *words))
 
 
-def next_command(outcome: Outcome, before: str = "plan") -> str:
-    """Return what to try next, empty if nothing needs to be; `before` is the command that comes before recovering."""
+def next_steps(outcome: Outcome, before: str = "plan") -> list[str]:
+    """Return what to try next, the best first; `before` is the command that comes before recovering.
+
+    A step is a command to the end of its line, maybe behind words that say what for: so a line can be pasted.
+    """
     if outcome.hint:
-        return outcome.hint
+        return [outcome.hint]
     plan = outcome.after or outcome.plan
     if plan is None or plan.status is ExitStatus.CLEAN:
-        return ""
+        return []
     if plan.status is ExitStatus.UNSUPPORTED:
-        return "a newer logmend may know this format; nothing was or will be cut because of it"
+        return ["a newer logmend may know this format; nothing was or will be cut because of it"]
     if plan.status is ExitStatus.ENVIRONMENT:
-        return "see what the kernel says of this disk (dmesg); nothing was or will be cut because of it"
-    log_dir = root_of(plan)
+        return ["see what the kernel says of this disk (dmesg); nothing was or will be cut because of it"]
+    log_dir, flags = root_of(plan), outcome.flags
     if outcome.in_use:
-        return f"stop the broker, then {command('recover', log_dir)}"
+        return [f"stop the broker, then {command('recover', *flags.of('recover'), log_dir)}"]
     if not plan.is_empty:
-        return command(before, log_dir)
-    if any(partition.held for partition in plan.partitions):
-        return command("recover", "--accept-loss", log_dir) + " cuts what is held in a log, keeping a copy"
-    return ""
+        return [command(before, *flags.of(before), log_dir)]
+    held = [verdict for verdict in plan.all_verdicts() if verdict.decision == "hold"]
+    if any(verdict.row in HELD_LOGS for verdict in held):
+        return [*ways_out(log_dir, flags)]
+    if any(verdict.finding.kind is Damage.EPOCHS_LOST for verdict in held):
+        return [ways_out(log_dir, flags)[0]]  # a replica knows them; no loss that is accepted brings them back
+    if held:
+        return [f"see to what is blocking, then {command('verify', *flags.of('verify'), log_dir)}"]
+    return []
+
+
+def ways_out(log_dir: PurePath, flags: Flags) -> tuple[str, str]:
+    """Return the two steps for damage that is held in a log: fill it from a replica, or accept the loss.
+
+    The depth is always named: what was not read when the damage was found must not be cut unseen.
+    """
+    depth = () if "--depth" in flags.looking else ("--depth", "quick")
+    words = ("recover", *depth, *flags.of("recover"))
+    return (
+        f"to fill it from a replica, a directory or HOST:PORT: {command(*words, '--heal-from', 'REPLICA', log_dir)}",
+        f"to cut what is held in a log, keeping a copy: {command(*words, '--accept-loss', log_dir)}",
+    )

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Final, assert_never
 
-from recovery.plan.findings import Finding
+from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import (
     Action,
     Cut,
     KeepCopy,
     Quarantine,
+    RecoveryPlan,
     Rename,
     ReplaceFile,
     SetAside,
@@ -24,6 +25,7 @@ from recovery.plan.plan import (
     Verdict,
 )
 from recovery.plan.words import count, full_size, short_size
+from recovery.report.outcome import ACCEPTED_LOSSES
 from storage.base.errors import printable
 
 Style = Callable[[str, str], str]
@@ -114,6 +116,27 @@ def cut_row(cut: Cut) -> tuple[str, str, str]:
         where,
         f"{full_size(cut.size)}, offsets from {cut.first_offset}{last}{records}: {printable(cut.reason)}",
     )
+
+
+def loss_lines(partition: RecoveryPlan) -> list[str]:
+    """Return one line that counts the records of all cuts of a partition, none where no record is lost.
+
+    Bytes that are all zero hold none, whatever may have been there once. What a crash tears off the unflushed end of a
+    log was never written whole: without a sound batch behind it, that is no loss.
+    """
+    cuts = [cut for cut in partition.cuts if cut.records != 0 and cut.reason != Damage.ZERO_TAIL.value]
+    if not cuts:
+        return []
+    first, ends = min(cut.first_offset for cut in cuts), [cut.last_offset for cut in cuts]
+    last = None if None in ends else max(end for end in ends if end is not None)
+    counted = sum(cut.records or 0 for cut in cuts)
+    if not counted and not any(verdict.row in ACCEPTED_LOSSES for verdict in partition.verdicts):
+        return []
+    records = count(counted, "record") if counted else "records that cannot be counted"
+    if counted and any(cut.records is None for cut in cuts):
+        records = f"{records} and more that cannot be counted"
+    where = f"offsets {first} to {last}" if last is not None else f"offsets from {first} on,"
+    return [f"loses {records}, {where} of {printable(partition.partition)}"]
 
 
 def action_row(action: Action) -> tuple[str, str, str]:

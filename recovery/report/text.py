@@ -10,6 +10,7 @@ from typing import Final
 from recovery.plan.findings import Finding, Severity
 from recovery.plan.plan import (
     Action,
+    Coverage,
     LogDirPlan,
     Quarantine,
     RecoveryPlan,
@@ -20,10 +21,10 @@ from recovery.plan.plan import (
     Verdict,
     rising_points,
 )
-from recovery.plan.words import count, full_size, grouped
+from recovery.plan.words import count, full_size, grouped, short_size
 from recovery.report.notes import handed_text, heal_row, tails_text
-from recovery.report.outcome import Outcome, left_alone, next_command, root_of, scanned_bytes
-from recovery.report.rows import Style, action_row, cut_row, findings_text, plain, rows_text, table
+from recovery.report.outcome import Outcome, coverage_of, left_alone, next_steps, root_of, scanned_bytes
+from recovery.report.rows import Style, action_row, cut_row, findings_text, loss_lines, plain, rows_text, table
 from storage.base.errors import ExitStatus, printable
 
 _SEVERITY_WORDS: Final = {
@@ -43,11 +44,36 @@ def _severities(plan: LogDirPlan) -> str:
 def summary_line(plan: LogDirPlan, style: Style = plain) -> str:
     """Return the line that sums up what was found in a log directory."""
     affected = sum(1 for partition in plan.partitions if partition.verdicts)
-    clean = plan.status is ExitStatus.CLEAN
+    if not plan.partitions:
+        return f"{printable(plan.log_dir)}: {nothing_read(plan)}; {_severities(plan)}"
     where = f" in {grouped(affected)} of {count(len(plan.partitions), 'partition')}" if affected else ""
     where = where or f", {count(len(plan.partitions), 'partition')}"
-    verdict = style("clean", "good") if clean else style("not clean", "damage")
-    return f"{printable(plan.log_dir)}: {verdict}: {_severities(plan)}{where}, {full_size(scanned_bytes(plan))} read"
+    head = f"{printable(plan.log_dir)}: "
+    if plan.status is ExitStatus.CLEAN and coverage_of(plan).unread:
+        return f"{head}{clean_text(plan, style)}{_severities(plan)}{where}"
+    verdict = clean_text(plan, style) if plan.status is ExitStatus.CLEAN else style("not clean", "damage") + ": "
+    return f"{head}{verdict}{_severities(plan)}{where}, {full_size(scanned_bytes(plan))} read"
+
+
+def clean_text(plan: LogDirPlan, style: Style = plain) -> str:
+    """Return `clean: ` if every log was read whole, else `clean as far as read: `, how far that is, and `; `."""
+    coverage = coverage_of(plan)
+    if not coverage.unread:
+        return style("clean", "good") + ": "
+    parts = ((coverage.unflushed, "unflushed"), (coverage.flushed, "flushed"))
+    read = " and ".join(f"{short_size(size)} {which}" for size, which in parts if size) or "the ends of logs"
+    return f"{style('clean as far as read', 'good')}: {read}; {unread_text(coverage)}; "
+
+
+def unread_text(coverage: Coverage) -> str:
+    """Return how much was not read, and how it would be."""
+    return f"{short_size(coverage.unread)} flushed not read (--depth full reads them)"
+
+
+def nothing_read(plan: LogDirPlan) -> str:
+    """Return why a log directory without partitions is not called clean."""
+    which = " of these topics" if plan.options.topics else ""
+    return f"nothing read: there is no partition{which}"
 
 
 def _tail(outcome: Outcome, before: str = "recover") -> list[str]:
@@ -55,8 +81,8 @@ def _tail(outcome: Outcome, before: str = "recover") -> list[str]:
     lines = []
     if outcome.in_use:
         lines.append("  its .lock is held: a broker may change files while they are read, and a torn tail may be none")
-    step = "" if outcome.error is not None else next_command(outcome, before)
-    return [*lines, f"next: {step}"] if step else lines
+    steps = [] if outcome.error is not None else next_steps(outcome, before)
+    return [*lines, *(f"{word}: {step}" for word, step in zip(("next", "  or"), steps, strict=False))]
 
 
 def verify_text(outcome: Outcome, style: Style = plain) -> str:
@@ -86,7 +112,8 @@ def _partition_lines(partition: RecoveryPlan, style: Style) -> list[str]:
     cut_paths = {(cut.path, cut.position) for cut in partition.cuts}
     rows = [cut_row(cut) for cut in partition.cuts]
     rows += [action_row(action) for action in partition.actions if not _told_by_cut(action, cut_paths)]
-    return ["  " + style(title, "title"), *("  " + line for line in rows_text(rows))]
+    losses = ("    " + style(line, "damage") for line in loss_lines(partition))
+    return ["  " + style(title, "title"), *losses, *("  " + line for line in rows_text(rows))]
 
 
 def _told_by_cut(action: Action, cuts: set[tuple[PurePath, int]]) -> bool:
@@ -101,15 +128,21 @@ def _group(title: str, actions: Sequence[Action], style: Style) -> list[str]:
 
 
 def totals_text(plan: LogDirPlan) -> str:
-    """Return the sums of a plan: what is cut, rewritten, set aside, held."""
+    """Return the sums of a plan: what is cut out of logs, set aside with whole segments, rewritten, held."""
     actions = [*plan.before, *plan.after, *(action for each in plan.partitions for action in each.actions)]
     cuts = [cut for partition in plan.partitions for cut in partition.cuts]
     kinds = Counter(type(action) for action in actions)
     held = sum(partition.held for partition in plan.partitions)
+    asides = {action.path for action in actions if isinstance(action, SetAside)}
+    behind = [cut for cut in cuts if cut.path in asides]
+    cuts = [cut for cut in cuts if cut.path not in asides]
+    segments = {cut.path.with_suffix("") for cut in behind}
+    others = sum(path.with_suffix("") not in segments for path in asides)
     told = (
         (len(cuts), f"{count(len(cuts), 'cut')} of {full_size(sum(cut.size for cut in cuts))}"),
+        (len(behind), f"{count(len(behind), 'segment')} of {full_size(sum(c.size for c in behind))} set aside whole"),
         (kinds[ReplaceFile], f"{count(kinds[ReplaceFile], 'file')} rewritten"),
-        (kinds[SetAside], f"{count(kinds[SetAside], 'file')} set aside"),
+        (others, f"{count(others, 'file')} set aside"),
         (kinds[Rename], f"{count(kinds[Rename], 'file')} renamed"),
         (held, f"{count(held, 'partition')} held"),
     )
@@ -121,7 +154,9 @@ def plan_text(outcome: Outcome, style: Style = plain) -> str:
     plan = outcome.plan
     if plan is None:
         return "\n".join(_tail(outcome))
-    lines = [f"{printable(plan.log_dir)}: plan {plan.plan_id}: {totals_text(plan)}"]
+    coverage = coverage_of(plan)
+    unread = f"; {unread_text(coverage)}" if coverage.unread and plan.is_empty else ""
+    lines = [f"{printable(plan.log_dir)}: plan {plan.plan_id}: {totals_text(plan)}{unread}"]
     lines += _healing_lines(outcome, style)
     lines += _group("first", plan.before, style)
     for partition in plan.partitions:
@@ -139,14 +174,13 @@ def recover_text(outcome: Outcome, style: Style = plain) -> str:
     plan = outcome.plan
     if plan is None:
         return "\n".join(_tail(outcome))
-    word = {ExitStatus.CLEAN: ("clean", "good"), ExitStatus.HELD: ("held", "blocking")}
-    verdict = style(*word.get(outcome.status, (f"not recovered (exit status {outcome.status.value})", "damage")))
-    lines = [f"{printable(plan.log_dir)}: {verdict}: {_done_text(outcome, plan)}"]
+    lines = [f"{printable(plan.log_dir)}: {_verdict(outcome, plan, style)}{_done_text(outcome, plan)}"]
     lines += _healing_lines(outcome, style)
     if outcome.done is not None:
         for partition in plan.partitions:
             title = ["  " + style(printable(partition.directory.name), "title")] if partition.cuts else []
-            lines += [*title, *("  " + line for line in rows_text(cut_row(cut) for cut in partition.cuts))]
+            losses = ("    " + style(line, "damage") for line in loss_lines(partition))
+            lines += [*title, *losses, *("  " + line for line in rows_text(cut_row(cut) for cut in partition.cuts))]
     shown = outcome.after or plan
     lines += findings_text(left_alone(shown), root_of(shown), style)
     if outcome.handed is not None:
@@ -154,6 +188,14 @@ def recover_text(outcome: Outcome, style: Style = plain) -> str:
     if outcome.tails is not None:
         lines.append("  " + tails_text(outcome.tails))
     return "\n".join([*lines, *_tail(outcome)])
+
+
+def _verdict(outcome: Outcome, plan: LogDirPlan, style: Style) -> str:
+    if outcome.status is ExitStatus.HELD:
+        return style("held", "blocking") + ": "
+    if outcome.status is not ExitStatus.CLEAN:
+        return style(f"not recovered (exit status {outcome.status.value})", "damage") + ": "
+    return clean_text(outcome.after or plan, style) if plan.partitions else nothing_read(plan) + "; "
 
 
 def _healing_lines(outcome: Outcome, style: Style) -> list[str]:

@@ -117,7 +117,7 @@ def test_the_broker_starts_after_the_hook_on_a_repaired_directory(machine: Machi
     began = int(machine.show("logmend-recover", "ExecMainStartTimestampMonotonic"))
     assert note["monotonic"] * 1e6 >= ended
     assert ended - began > 3_000_000, "it was over before its time-out: that it asked for more was not seen"
-    assert machine.show("logmend-recover", "StatusText") == "/var/lib/kafka/data: clean"
+    assert machine.show("logmend-recover", "StatusText") == "/var/lib/kafka/data: done"
     assert machine.show("kafka", "TimeoutStopUSec") == "5min"
 
 

@@ -57,7 +57,11 @@ def imported(directory: Path, names: Sequence[str], *words: str) -> list[str]:
     return done.stderr.split()
 
 
-def test_0_an_empty_log_directory_is_clean(tmp_path: Path) -> None:
+def test_0_a_log_directory_that_was_only_formatted_needs_no_recovery_and_an_empty_one_is_a_mistake(
+    tmp_path: Path,
+) -> None:
+    assert logmend("recover", tmp_path).returncode == 2
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\n")
     assert logmend("recover", tmp_path).returncode == 0
 
 

@@ -17,6 +17,7 @@ from storage.base.errors import ConfigInvalid
 
 def test_without_java_it_says_how_to_install_one_and_ends_with_5(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
+    (tmp_path / "meta.properties").touch()
     env = environment(PATH=str(tmp_path / "bin"))
     env.pop("JAVA_HOME", None)
     done = logmend("audit", "--log-dir", f"1={tmp_path}", "--out", tmp_path / "out", env=env)
@@ -43,6 +44,17 @@ def test_wrong_usage_is_said_in_a_line_and_ends_with_2(words: list[str], said: s
     done = logmend("audit", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--out", "o"], ["scan", "-o", "r.parquet"]], ids=["audit", "scan"])
+def test_a_directory_without_logs_is_a_mistake_as_for_verify(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "above" / "data").mkdir(parents=True)
+    (tmp_path / "above" / "data" / "meta.properties").touch()
+    for name, said in (("empty", "is empty, so nothing was read"), ("above", f"{tmp_path / 'above' / 'data'}")):
+        done = logmend("audit", *words, "--log-dir", f"1={tmp_path / name}")
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert said in done.stderr
 
 
 def test_a_size_has_a_unit() -> None:

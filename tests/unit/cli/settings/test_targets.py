@@ -28,6 +28,7 @@ def test_a_log_directory_a_partition_and_a_file_are_told_apart(tmp_path: Path) -
 def test_a_log_directory_may_be_called_like_a_partition(tmp_path: Path) -> None:
     make_log_dir(tmp_path / "data-0", sound_log())
     (tmp_path / "data-1").mkdir()
+    (tmp_path / "data-1" / "meta.properties").touch()
     assert kind_of(tmp_path / "data-0") is TargetKind.LOG_DIR
     assert kind_of(tmp_path / "data-1") is TargetKind.LOG_DIR
 
@@ -78,6 +79,7 @@ def test_a_partition_of_a_named_log_directory_is_part_of_it(tmp_path: Path) -> N
 
 
 def test_a_name_that_leads_nowhere_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").touch()
     found, failed = find_targets(FS, [str(tmp_path / "gone"), str(tmp_path)])
     assert [target.path for target in found] == [tmp_path]
     assert [outcome.path for outcome in failed] == [tmp_path / "gone"]

@@ -49,7 +49,7 @@ def test_a_bit_flipped_in_flushed_bytes_is_found_within_a_minute_and_named(guard
     assert offsets(guarded) == [("orders", 0, 420, 429)]
     assert (finding.kind, finding.verdict, finding.severity) == ("batch_crc", "on disk", "damage")
     assert (finding.position, finding.size, finding.next_good_offset) == (1510 + 302, 151, 430)
-    assert finding.command == f"logmend recover --depth full --topic orders {place.path}"
+    assert finding.command == f"logmend recover --depth full --topic orders --heal-from REPLICA {place.path}"
     assert guarded.status.partitions[0].verdict is CellVerdict.DAMAGED
     assert (430, 450) in ranges(guarded)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
+from support.calling import call
 from support.guarding import ORDERS as NAME
-from support.guarding import Guarded, Place, batches, grow, ranges
+from support.guarding import Guarded, Place, batches, grow, points, ranges
 
 from daemon.ledger.disk import DeviceFile, Disk
 from daemon.status.model import CellVerdict
@@ -168,3 +170,22 @@ def test_a_finding_leads_to_a_stored_plan_with_the_command_that_runs_it(guarded:
     place.flip(NAME, 300, 1510 + 100)
     guarded.scrub_now()
     assert not Path(str(told["path"])).exists()
+
+
+def test_the_command_of_a_finding_ends_it_once_the_replica_is_named(
+    guarded: Guarded, place: Place, tmp_path: Path
+) -> None:
+    assert call("recover", "--depth", "full", "--discard", place.path).returncode == 0  # it gets its epochs
+    replica = Path(shutil.copytree(place.path, tmp_path / "replica"))
+    (replica / "replication-offset-checkpoint").write_text(points({NAME: 400}))
+    place.flip(NAME, 100, 500)
+    (place.path / NAME / f"{200:020d}.index").write_bytes(bytes(range(16)))
+    guarded.run(3600)
+    commands = [finding.command for finding in guarded.status.findings]
+    assert len(commands) >= 2
+    for line in sorted(set(commands)):
+        words = [str(replica) if word == "REPLICA" else word for word in shlex.split(line)]
+        assert call(*words[1:]).returncode in (0, 3)
+    assert call("verify", "--depth", "full", place.path).returncode == 0
+    guarded.run(3 * 3600)
+    assert guarded.status.findings == ()

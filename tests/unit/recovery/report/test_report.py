@@ -25,7 +25,8 @@ from recovery.plan.plan import (
 )
 from recovery.plan.words import count, full_size, short_size
 from recovery.report.documents import combined_id, document, outcome_document, plan_document
-from recovery.report.outcome import Outcome, next_command, worst
+from recovery.report.outcome import Outcome, next_steps, worst
+from recovery.report.rows import loss_lines
 from recovery.report.text import plan_text, recover_text, verify_text
 from storage.base.errors import DiskFull, ExitStatus, LogDirInUse, ReadFault
 
@@ -134,6 +135,7 @@ def test_a_plan_says_what_is_cut_rebuilt_and_set_aside() -> None:
     )
     assert [" ".join(line.split()) for line in lines[1:]] == [
         "orders-0 offsets 0 to 6",
+        "loses 2 records, offsets 6 to 7 of orders-0",
         "cut 00000000000000000000.log at 812 50 B, offsets from 6 to 7, 2 records: torn_tail",
         "rebuild 00000000000000000000.index 16 B: follows the log",
         "set aside 5.log behind the cut",
@@ -145,7 +147,7 @@ def test_a_plan_says_what_is_cut_rebuilt_and_set_aside() -> None:
 def test_a_plan_for_one_partition_leads_to_its_log_directory() -> None:
     plan = log_dir(partition(), log_dir=LOG.parent)
     outcome = Outcome(LOG.parent, plan.status, plan)
-    assert next_command(outcome, "recover") == "logmend recover /data"
+    assert next_steps(outcome, "recover") == ["logmend recover /data"]
     assert "  damage  orders-0  " in verify_text(outcome)
 
 
@@ -153,7 +155,23 @@ def test_what_is_held_is_listed_with_the_way_out() -> None:
     text = recover_text(Outcome(DATA, ExitStatus.HELD, HELD, done=0))
     assert text.splitlines()[0].startswith("/data: held: nothing to do")
     assert "held for a replica or a person" in text
-    assert "next: logmend recover --accept-loss /data" in text
+    assert text.splitlines()[-2:] == [
+        "next: to fill it from a replica, a directory or HOST:PORT: "
+        "logmend recover --depth quick --heal-from REPLICA /data",
+        "  or: to cut what is held in a log, keeping a copy: logmend recover --depth quick --accept-loss /data",
+    ]
+
+
+def test_lost_epochs_of_a_tiered_log_are_asked_of_a_replica_and_a_blocker_is_for_the_operator() -> None:
+    path = LOG.parent / "leader-epoch-checkpoint"
+    for kind, said in (
+        (Damage.EPOCHS_LOST, "logmend recover --depth quick --heal-from REPLICA /data"),
+        (Damage.METADATA_LOST, "see to what is blocking, then logmend verify /data"),
+    ):
+        verdict = Verdict(Finding(kind, path, "gone"), "m", "hold")
+        plan = log_dir(partition(verdicts=(verdict,), held=True, actions=(), cuts=()))
+        (step,) = next_steps(Outcome(DATA, plan.status, plan))
+        assert step.endswith(said)
 
 
 def test_a_recovery_says_what_it_cut_and_kept() -> None:
@@ -163,8 +181,44 @@ def test_a_recovery_says_what_it_cut_and_kept() -> None:
     assert lines[0].endswith(f"by plan {plan.plan_id}, 50 B kept in quarantine")
     assert [" ".join(line.split()) for line in lines[1:]] == [
         "orders-0",
+        "loses 2 records, offsets 6 to 7 of orders-0",
         "cut 00000000000000000000.log at 812 50 B, offsets from 6 to 7, 2 records: torn_tail",
     ]
+
+
+def test_all_cuts_of_a_partition_are_counted_in_one_line() -> None:
+    torn_cut = Cut(LOG, 812, 50, 6, 7, 2, "batch_crc")
+    behind = Cut(LOG.with_name("8.log"), 0, 900, 8, 20, 13, "behind the cut")
+    aside = (SetAside(behind.path, "behind the cut"), SetAside(behind.path.with_suffix(".index"), "behind the cut"))
+    one = partition(cuts=(torn_cut, behind))
+    plan = log_dir(one._replace(actions=(*one.actions, *aside, SetAside(LOG.with_name("7.snapshot"), "stray"))))
+    lines = plan_text(Outcome(DATA, plan.status, plan)).splitlines()
+    assert lines[0].endswith(
+        ": 1 cut of 50 B, 1 segment of 900 B set aside whole, 1 file rewritten, 1 file set aside"
+    )  # fmt: skip
+    assert lines[2].strip() == "loses 15 records, offsets 6 to 20 of orders-0"
+
+
+@pytest.mark.parametrize(
+    ("last", "records", "reason", "row", "said"),
+    [
+        (
+            None,
+            None,
+            "torn_tail",
+            "f accepted",
+            ["loses records that cannot be counted, offsets from 6 on, of orders-0"],
+        ),
+        (None, None, "torn_tail", "c", []),
+        (None, None, "zero_tail", "f accepted", []),
+        (7, 0, "garbage_tail", "f accepted", []),
+    ],
+)
+def test_what_cannot_be_counted_is_not_guessed(
+    last: int | None, records: int | None, reason: str, row: str, said: list[str]
+) -> None:
+    verdict = torn()._replace(row=row)
+    assert loss_lines(partition(cuts=(Cut(LOG, 812, 50, 6, last, records, reason),), verdicts=(verdict,))) == said
 
 
 def test_text_stays_one_line_whatever_the_disk_calls_its_files() -> None:
@@ -178,7 +232,7 @@ def test_text_stays_one_line_whatever_the_disk_calls_its_files() -> None:
 
 def test_a_path_in_a_command_can_be_pasted() -> None:
     plan = log_dir(partition(), log_dir=PurePath("/my data"))
-    assert next_command(Outcome(plan.log_dir, plan.status, plan)) == "logmend plan '/my data'"
+    assert next_steps(Outcome(plan.log_dir, plan.status, plan)) == ["logmend plan '/my data'"]
 
 
 def test_colours_go_around_text_and_do_not_move_columns() -> None:
@@ -237,4 +291,4 @@ def test_several_plans_have_an_id_together() -> None:
 def test_a_format_of_a_newer_broker_is_never_called_damage_to_mend() -> None:
     finding = Finding(Damage.UNSUPPORTED, LOG, "magic 3")
     plan = log_dir(partition(verdicts=(Verdict(finding, "b", "stop"),), actions=(), cuts=()), stopped=True)
-    assert "newer logmend" in next_command(Outcome(DATA, plan.status, plan))
+    assert "newer logmend" in next_steps(Outcome(DATA, plan.status, plan))[0]
