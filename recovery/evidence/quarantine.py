@@ -259,15 +259,15 @@ def _remove_kept(fs: Fs, one: Kept) -> None:
         if item.kept and (item.step != "aside" or _is_moved(item)):
             with contextlib.suppress(FileVanished):
                 fs.remove(one.place_of(item))
+    _forget(fs, one)
     with contextlib.suppress(FileVanished):
         fs.remove(one.path)
     fs.sync_dir(one.place)
-    _forget(fs, one)
 
 
 def _forget(fs: Fs, one: Kept) -> None:
-    """Remove the record in the log directory once all manifests are gone of a plan that kept its copies elsewhere."""
-    if not one.is_elsewhere or find_kept(fs, [one.place.parent])[0]:
+    """Remove the record in the log directory before the last manifest goes of a plan that kept its copies elsewhere."""
+    if not one.is_elsewhere or any(other.path != one.path for other in find_kept(fs, [one.place.parent])[0]):
         return
     for path in one.records:
         with contextlib.suppress(FileVanished, CorruptData):
@@ -293,9 +293,9 @@ def expire(fs: Fs, kept: Iterable[Kept]) -> int:
                 freed += size
         for place in sorted(touched):
             fs.sync_dir(place)
+        _forget(fs, one)
         fs.remove(one.path)
         fs.sync_dir(one.place)
-        _forget(fs, one)
     return freed
 
 
