@@ -29,7 +29,7 @@ from storage.reading.log_reader import LogReader
 from storage.reading.segment_walk import first_batch_reaching
 
 _MOST: Final = 1000
-"""Places of one segment that are looked at: it was written once, and has few."""
+"""Batches of one segment that may be out of order: with more the log is held. It was written once, and has few."""
 _HEADER: Final = 61
 _COMPARED: Final = 1 << 20
 _APPEND_TIME: Final = 0b1000
