@@ -227,6 +227,8 @@ def refuse_unknown_version(data: bytes, path: PurePath) -> None:
 def find_difference(fs: ReadFs, path: PurePath, offset: int, state: ProducerState, log_start: int) -> Finding | None:
     """Return what is wrong with a snapshot that should hold `state`, None if nothing is.
 
+    `state` then loses the producers that a right snapshot lacks: a broker had forgotten them, and what follows does not
+    know them, whether the fold begins here or earlier.
     Raises `UnsupportedFormat`, with the path, for a version that a newer broker may have written; and `ReadFault`.
     """
     data = read_all(fs, path, SMALL_FILE_LIMIT)
@@ -239,6 +241,7 @@ def find_difference(fs: ReadFs, path: PurePath, offset: int, state: ProducerStat
     except SnapshotCorrupt as error:
         return Finding(Damage.SNAPSHOT_CORRUPT, path, error.reason)
     if _is_valid(found, state, log_start):
+        state.forget_all_but(found.entries)
         return None
     evidence = f"{len(found.entries)} producers there, {len(state.entries)} from the log, and they differ"
     return Finding(Damage.SNAPSHOT_DIFFERS, path, evidence)

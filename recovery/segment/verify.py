@@ -92,7 +92,7 @@ class _Scan(NamedTuple):
         self, file: ReadFile, refuse: int | None, *, in_scope: bool, active: bool
     ) -> tuple[SegmentFold, IndexChecks]:
         files, report = self.files, self.report
-        # To fold without handing rows out is faster, and what differs from a rebuilt index is looked at once more.
+        # To fold without handing rows out is faster; an index that a rebuild would not give gets a pass of its own.
         checks = () if in_scope else check_against_batches(self.fs, files)
         size = files.log_stat.size
         records = self._records_check(file)
