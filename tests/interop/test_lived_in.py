@@ -25,11 +25,11 @@ from interop.test_recover_live_broker import (
 )
 
 LIVES = int(os.environ.get("LOGMEND_LIVES", "1"))
-ROUNDS = int(os.environ.get("LOGMEND_LIFE_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("LOGMEND_LIFE_ROUNDS", "2"))
 FIRST = int(os.environ.get("LOGMEND_LIFE_SEED", "1"))
 KEEP = os.environ.get("LOGMEND_LIFE_KEEP")
 
-pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(300 + 120 * ROUNDS)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(300 + 300 * ROUNDS)]
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + LIVES))
