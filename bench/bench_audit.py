@@ -67,7 +67,7 @@ def scan_directory(path: str) -> int:
     for log in list_logs(fs, Path(path)):
         names = [log.path.with_suffix(end) for end in (".index", ".timeindex", ".txnindex")]
         files = SegmentFiles(Offset(0), log.path, fs.stat(log.path), names[0], None, names[1], None, names[2], None)
-        report = scan_segment(fs, files, options, reader, canonical=False, active=True)
+        report = scan_segment(fs, files, options, reader, in_scope=False, active=True)
         assert report.valid_size == log.size, report.findings
         total += log.size
     return total

@@ -133,7 +133,7 @@ class Verifier:
             report = check_segment(fs, files, next_base, self._scan_options, self._reader)
             if report.damage is None:
                 return report
-        return scan_segment(fs, files, self._scan_options, self._reader, canonical=False, active=active)
+        return scan_segment(fs, files, self._scan_options, self._reader, in_scope=False, active=active)
 
     def _rows(self, fs: ReadFs, log_dir: PurePath, segment: ListedSegment, report: SegmentReport) -> Iterator[Row]:
         blocks, last_offset = report.blocks, report.next_offset - 1

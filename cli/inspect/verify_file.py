@@ -81,7 +81,7 @@ def _by_segment(fs: ReadFs, path: PurePath, name: FileName, options: PlanOptions
     depth = Depth.RECORDS if options.depth == Depth.RECORDS.value else Depth.FULL
     wanted = ScanOptions(options.index_interval_bytes, options.segment_index_bytes, options.now_ms, depth)
     is_active = not _has_later(fs, path, name.base_offset or Offset(0))
-    report = scan_segment(fs, files, wanted, LogReader(), canonical=False, active=is_active)
+    report = scan_segment(fs, files, wanted, LogReader(), in_scope=False, active=is_active)
     return [finding for finding in report.findings if finding.path == path]
 
 

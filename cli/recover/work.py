@@ -6,6 +6,7 @@ One of them failing does not stop the others: a fault becomes its outcome, and t
 from __future__ import annotations
 
 import contextlib
+import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -76,10 +77,13 @@ class Work:
         """Plan a log directory, or one partition's directory alone."""
         if options.metadata_dir == str(target.path):
             options = options._replace(metadata_dir=None)  # it looks into itself first; so a plan needs not say so
+        running = is_in_use(target.log_dir)
         if target.kind is TargetKind.PARTITION:
-            return plan_partition_dir(self.fs, target.path, options, self.reporter, self.jobs)
+            return plan_partition_dir(self.fs, target.path, options, self.reporter, self.jobs, running=running)
         memory = self.memories.get(target)
-        planned = plan_log_dir(self.fs, target.path, options, self.reporter, self.jobs, memory, self.list_ahead)
+        planned = plan_log_dir(
+            self.fs, target.path, options, self.reporter, self.jobs, memory, self.list_ahead, running=running
+        )
         self.memories[target] = planned.memory
         return planned
 
@@ -172,7 +176,7 @@ def mark_duplicates(planned: Sequence[Planned]) -> None:
             here = [place for place in places if place.parent == each.plan.log_dir]
             others = ", ".join(printable(place) for place in places if place not in here)
             found = [Finding(Damage.DUPLICATE_PARTITION, place, f"{name} lies in {others} as well") for place in here]
-            where = Where(Flushed.YES, valid_after=False, accept_loss=False, log_open=True, marker=False)
+            where = Where(Flushed.YES, valid_after=False, accept_loss=False, log_open=True, trims_padding=False)
             row = decide(Damage.DUPLICATE_PARTITION.subject, where)
             verdicts = tuple(Verdict(finding, row.letter, row.decision.value) for finding in found)
             each.plan = each.plan._replace(verdicts=each.plan.verdicts + verdicts)
@@ -181,7 +185,7 @@ def mark_duplicates(planned: Sequence[Planned]) -> None:
 def is_in_use(log_dir: PurePath) -> bool:
     """Tell whether another process holds the lock; False also where the system cannot tell."""
     try:
-        return lock_state(log_dir) is not None
+        return lock_state(log_dir) not in (None, os.getpid())
     except EnvironmentFault:
         return False
 

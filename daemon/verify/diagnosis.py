@@ -65,7 +65,7 @@ def diagnose_closed(disk: Disk, directory: PurePath, base: int, options: ScrubOp
         raise FileVanished("looking again", directory, OSError(2, "it is not a closed segment any more"))
     again, before = _Again(disk), segment_files(disk, directory, base)
     scan_options = ScanOptions(options.index_interval_bytes, options.segment_index_bytes, None)
-    report = scan_segment(again, before, scan_options, reader, canonical=False, active=False)
+    report = scan_segment(again, before, scan_options, reader, in_scope=False, active=False)
     found = [finding for finding in report.findings if tells(finding)]
     is_gone = any(finding.kind is Damage.VANISHED for finding in report.findings)
     if report.damage is not None:  # indexes that point behind it follow from it, and are no findings of their own

@@ -12,7 +12,7 @@ from typing import Final
 
 from daemon.ledger.disk import Disk
 from recovery.plan.findings import Damage, Finding, Severity
-from recovery.segment.index_checks import IndexChecks, IndexFiles, check_against_batches, finish_against_batches
+from recovery.segment.index_checks import IndexChecks, check_against_batches, finish_against_batches
 from recovery.segment.segment_files import SegmentFiles
 from storage.base.errors import FileVanished
 from storage.base.names import FileRole, segment_file_name
@@ -106,7 +106,7 @@ class ClosedScan:
         self.files, self._disk = files, disk
         self._file: ReadFile = disk.open_read(files.log)
         try:
-            self._checks: IndexChecks = check_against_batches(IndexFiles.load(disk, files), files.base_offset)
+            self._checks: IndexChecks = check_against_batches(disk, files)
         except BaseException:
             self._file.close()
             raise
@@ -140,7 +140,9 @@ class ClosedScan:
         fold = self._fold
         if fold.codecs & ~_KNOWN_CODECS or fold.range_fault is not None:
             return False
-        found = finish_against_batches(self._checks, self.files, self.seen.position, fold, active=False)
+        found, _ = finish_against_batches(
+            self._disk, self._checks, self.files, self.seen.position, fold, active=False, ends=True
+        )
         return not any(map(tells, [*found, *check_txn_index(self._disk, self.files)]))
 
     def close(self) -> None:

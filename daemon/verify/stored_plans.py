@@ -44,7 +44,7 @@ def plan_of(fs: ReadFs, directory: PurePath, bases: Iterable[int], options: Plan
     survey.prepare(reader)
     wanted -= {job.files.base_offset for job in survey.jobs}
     survey.jobs += [
-        Job(files, canonical=False, active=False) for files in survey.resolved.segments if files.base_offset in wanted
+        Job(files, in_scope=False, active=False) for files in survey.resolved.segments if files.base_offset in wanted
     ]
     reports = {job.files.base_offset: survey.run(job, reader, lambda _: None) for job in survey.jobs}
     planned = plan_partition(survey, reports, reader)

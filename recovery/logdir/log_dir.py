@@ -39,8 +39,10 @@ from storage.base.names import (
     DirectoryName,
     DirectoryState,
     FileRole,
+    FileState,
     is_cluster_metadata,
     parse_directory_name,
+    parse_root_file_name,
 )
 from storage.base.units import Offset, TopicPartition
 from storage.disk.fs import FileKind, FileStat, ReadFs, read_all
@@ -55,6 +57,7 @@ _CHECKPOINTS: Final = (
     FileRole.CLEANER_OFFSETS.value,
 )
 MARKER: Final = FileRole.CLEAN_SHUTDOWN.value
+_OWNED: Final = {FileRole(name) for name in (*_CHECKPOINTS, MARKER)} | {FileRole.META_PROPERTIES, FileRole.LOCK}
 _LOSSES: Final = {
     RECOVERY_POINTS: "nothing says what was flushed: everything is verified, and a broker would scan all of it",
     LOG_STARTS: "records that were deleted on request will be seen again, but for the lines that are whole",
@@ -67,7 +70,8 @@ class LogDirState:
     """What lies at the top of a log directory. A checkpoint that is missing or cannot be used is None."""
 
     __slots__ = (
-        "checkpoints", "entries", "findings", "log_dir", "marker_goes", "partitions", "refused_starts", "topic_ids",
+        "checkpoints", "entries", "findings", "log_dir", "marker_goes", "partitions", "refused_starts", "running",
+        "topic_ids",
     )  # fmt: skip
 
     def __init__(self, log_dir: PurePath, entries: dict[str, FileStat]) -> None:
@@ -76,6 +80,7 @@ class LogDirState:
         self.checkpoints: dict[str, dict[TopicPartition, Offset] | None] = {}
         self.findings: list[Finding] = []
         self.topic_ids: TopicIds | None = None
+        self.running = False
         self.marker_goes = False
         """The marker is there, but something has to be changed that it vouches for: the next start is unclean."""
         self.refused_starts: set[TopicPartition] = set()
@@ -101,6 +106,7 @@ class LogDirState:
             clean=clean and not self.marker_goes,
             flushed=clean,
             marker=self.marker,
+            running=self.running,
             metadata=metadata,
             has_log_start=start is not None,
             topic=directory.partition.topic,
@@ -121,13 +127,20 @@ class LogDirState:
 
 
 def read_log_dir(
-    fs: ReadFs, log_dir: PurePath, user: int | None, only: str | None = None, metadata_dir: PurePath | None = None
+    fs: ReadFs,
+    log_dir: PurePath,
+    user: int | None,
+    only: str | None = None,
+    metadata_dir: PurePath | None = None,
+    *,
+    running: bool = False,
 ) -> LogDirState:
-    """List the top of a log directory and read its checkpoints.
+    """List the top of a log directory and read its checkpoints; `running`: a broker holds its lock.
 
     With `only` no more is read than the directory of that name needs. Raises `ReadFault` if it cannot be listed.
     """
     state = LogDirState(log_dir, fs.entries(log_dir))
+    state.running = running
     owner = fs.stat(log_dir).uid if user is None else user
     for name, stat in state.entries.items():
         if only is None or name == only:
@@ -155,8 +168,9 @@ def _sort_in(state: LogDirState, name: str, stat: FileStat, owner: int) -> None:
         if name != REMOTE_INDEX_CACHE:
             _sort_directory_in(state, name, path, stat, owner)
     elif stat.kind is FileKind.FILE:
-        if name in (*_CHECKPOINTS, MARKER, FileRole.META_PROPERTIES.value, FileRole.LOCK.value):
-            state.findings += owner_findings(path, stat, owner)
+        file = parse_root_file_name(name)
+        if file is not None and file.state is FileState.LIVE and file.role in _OWNED:
+            state.findings += owner_findings(path, stat, owner, file)
     elif not name.startswith("."):
         kind = Damage.SYMBOLIC_LINK if stat.kind is FileKind.SYMLINK else Damage.SPECIAL_FILE
         state.findings.append(Finding(kind, path, f"a {stat.kind.value}: it is not followed"))
@@ -272,7 +286,7 @@ class _TopPlanner:
             valid_after=False,
             accept_loss=self._options.accept_loss,
             log_open=True,
-            marker=self._state.marker,
+            trims_padding=self._state.marker,
         )
         row = decide(finding.kind.subject, where)
         self._verdicts.append(Verdict(finding, row.letter, row.decision.value))
@@ -367,7 +381,7 @@ def _touches_the_log(action: Action) -> bool:
     """Tell whether the marker may no longer vouch for the directory; it never vouched for leftovers."""
     match action:
         case SetAside():
-            return not action.path.name.endswith((".deleted", ".cleaned", ".part"))
+            return not action.path.name.endswith(".cleaned")
         case KeepCopy():
             return False
         case Quarantine() | TruncateTo() | Rename() | ReplaceFile() | SplitLog() | SpliceSegment():

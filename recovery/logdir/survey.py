@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import PurePath
@@ -20,7 +21,7 @@ from recovery.partition.inventory import resolve, take_inventory
 from recovery.partition.partition import Survey
 from recovery.partition.partition_plan import no_plan, plan_partition
 from recovery.partition.points import Points
-from recovery.plan.findings import Damage, Finding
+from recovery.plan.findings import Damage, Finding, Severity, Subject
 from recovery.plan.plan import Action, LogDirPlan, PlannedPartition, PlanOptions, RecoveryPlan
 from recovery.segment.memory import Job, Memory
 from recovery.segment.segment_report import ROOM, Depth, Room, SegmentReport
@@ -120,9 +121,12 @@ def plan_log_dir(
     jobs: int = 1,
     memory: Memory | None = None,
     list_ahead: int = 1,
+    *,
+    running: bool = False,
 ) -> Planned:
     """Survey the log directory and return the plan of its recovery. `jobs`: threads that scan, 1 or more.
 
+    `running`: a broker holds its lock. What it is in the middle of is no finding then, and one look proves nothing.
     With the `memory` of an earlier plan, segments that are as it left them are not read again. `list_ahead`: so many
     partitions may be listed before they are scanned, which makes it known early how much there is. More than 1 only
     where nobody changes the directory: a listing must not be older than it has to be beside a broker.
@@ -130,7 +134,7 @@ def plan_log_dir(
     Raises `ReadFault` only if the directory itself cannot be listed; any other fault becomes a finding.
     """
     reporter = reporter or SilentReporter()
-    state = read_log_dir(fs, log_dir, options.user, metadata_dir=_path(options.metadata_dir))
+    state = read_log_dir(fs, log_dir, options.user, metadata_dir=_path(options.metadata_dir), running=running)
     scans = _Scans(reporter, jobs, list_ahead)
     planned = _plan_partitions(fs, state, options, scans, memory)
     while state.takes_in(planned.plan):
@@ -166,14 +170,20 @@ def _plan_partitions(
 
 
 def plan_partition_dir(
-    fs: ReadFs, directory: PurePath, options: PlanOptions, reporter: Reporter | None = None, jobs: int = 1
+    fs: ReadFs,
+    directory: PurePath,
+    options: PlanOptions,
+    reporter: Reporter | None = None,
+    jobs: int = 1,
+    *,
+    running: bool = False,
 ) -> Planned:
     """Survey one partition directory, with the checkpoints of the log directory around it where there are any.
 
     The plan is for reading only: nothing at the top of the log directory is part of it.
     """
     reporter = reporter or SilentReporter()
-    state = read_log_dir(fs, directory.parent, options.user, only=directory.name)
+    state = read_log_dir(fs, directory.parent, options.user, only=directory.name, running=running)
     points = next((state.points_of(d) for d in state.partitions), Points(None, 0))
     reporter.begin(str(directory), 0, 1)
     survey = Survey(fs, directory, directory.name, points, options)
@@ -305,9 +315,57 @@ def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartiti
     return done
 
 
-def _settled(
-    survey: Survey, done: PlannedPartition, reports: Reports, reporter: Reporter
-) -> tuple[Survey, PlannedPartition, Reports]:
+_Look = tuple[Survey, PlannedPartition, Reports]
+
+
+def _settled(survey: Survey, done: PlannedPartition, reports: Reports, reporter: Reporter) -> _Look:
+    """Look again where one look does not prove what was found, and return the last look.
+
+    Beside a running broker a finding counts if every look makes it: a roll, a truncation or the end of a compaction
+    that the first one met is over by the next.
+    """
+    look = _steady(survey, done, reports, reporter)
+    if not survey.points.running:
+        return look
+    confirmed = _that_matter(look)
+    for _ in range(_LOOKS - 1):
+        if not confirmed:
+            break
+        look = _steady(*_look_again(survey, reporter), reporter)
+        confirmed &= _that_matter(look)
+    return look[0], _with_findings(look[1], confirmed), look[2]
+
+
+def _look_again(survey: Survey, reporter: Reporter) -> _Look:
+    again = Survey(
+        survey.fs, survey.directory, survey.partition, survey.points, survey.options, survey.room, survey.memory
+    )
+    ((done, reports),) = _Scans(reporter, 1, 1).run([again])
+    return again, done, reports
+
+
+_Mark = tuple[Damage, PurePath, int | None]
+
+
+def _that_matter(look: _Look) -> set[_Mark]:
+    return {_mark(finding) for finding in look[1].plan.findings if finding.kind.severity is not Severity.NOTE}
+
+
+def _mark(finding: Finding) -> _Mark:
+    return finding.kind, finding.path, finding.position
+
+
+def _with_findings(done: PlannedPartition, confirmed: AbstractSet[_Mark]) -> PlannedPartition:
+    """Return the plan with notes and the findings in `confirmed`; it does nothing once a finding is left out."""
+    plan = done.plan
+    kept = tuple(v for v in plan.verdicts if v.finding.kind.severity is Severity.NOTE or _mark(v.finding) in confirmed)
+    if kept == plan.verdicts:
+        return done
+    held = any(v.decision == "hold" and v.finding.kind.subject is Subject.LOG for v in kept)
+    return PlannedPartition(plan._replace(verdicts=kept, actions=(), cuts=(), preconditions=(), held=held), {})
+
+
+def _steady(survey: Survey, done: PlannedPartition, reports: Reports, reporter: Reporter) -> _Look:
     """Look again at a partition of which files went away while it was read, and return what was seen at last.
 
     Retention, compaction and rolls of a running broker remove files now and then. A partition that loses files at every
@@ -316,10 +374,7 @@ def _settled(
     for _ in range(_LOOKS - 1):
         if _moved(survey, done) is None:
             return survey, done, reports
-        survey = Survey(
-            survey.fs, survey.directory, survey.partition, survey.points, survey.options, survey.room, survey.memory
-        )
-        ((done, reports),) = _Scans(reporter, 1, 1).run([survey])
+        survey, done, reports = _look_again(survey, reporter)
     moved = _moved(survey, done)
     if moved is not None:
         evidence = f"{moved.evidence}; so it went at each of {_LOOKS} looks: another process changes this directory"

@@ -65,7 +65,7 @@ def circumstances(
         valid_after,
         accept_loss=survey.options.accept_loss,
         log_open=not held,
-        marker=survey.points.marker or survey.options.clean_marker,
+        trims_padding=survey.trims_padding,
     )
 
 

@@ -13,7 +13,15 @@ from typing import Final, NamedTuple
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import Rename, SetAside
 from recovery.segment.segment_files import SegmentFiles
-from storage.base.names import SEGMENT_ROLES, FileName, FileRole, FileState, offset_digits, parse_file_name
+from storage.base.names import (
+    NUMBERED_ROLES,
+    SEGMENT_ROLES,
+    FileName,
+    FileRole,
+    FileState,
+    offset_digits,
+    parse_file_name,
+)
 from storage.base.units import Offset
 from storage.disk.fs import FileKind, FileStat, ReadFs
 
@@ -24,6 +32,7 @@ _LOG: Final = FileRole.LOG
 _SNAPSHOT: Final = FileRole.SNAPSHOT
 _METADATA_SNAPSHOT: Final = FileRole.METADATA_SNAPSHOT
 _LOG_SUFFIX: Final = _LOG.value
+_WRITTEN_IN_PLACE: Final = NUMBERED_ROLES | {FileRole.LOCK, FileRole.OTHER}
 _SUFFIXES: Final = tuple(role.value for role in (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_INDEX))
 
 
@@ -52,8 +61,11 @@ class Inventory:
         return None if entry is None else entry.stat
 
 
-def take_inventory(fs: ReadFs, directory: PurePath, user: int | None = None) -> Inventory:
-    """List a partition directory. `user`: the numeric user that a broker runs as, by default the directory's owner."""
+def take_inventory(fs: ReadFs, directory: PurePath, user: int | None = None, *, running: bool = False) -> Inventory:
+    """List a partition directory. `user`: the numeric user that a broker runs as, by default the directory's owner.
+
+    `running`: a broker is at work there. Then the files of work under way are left out: it reads the others.
+    """
     inventory = Inventory(directory)
     listing = fs.entries(directory)
     owner = fs.stat(directory).uid if user is None else user
@@ -61,10 +73,10 @@ def take_inventory(fs: ReadFs, directory: PurePath, user: int | None = None) -> 
         file = parse_file_name(name)
         if file is None or file.role is FileRole.OURS or stat.kind is FileKind.DIRECTORY:
             continue
-        if file.is_canonical and file.state is _LIVE and stat.kind is _FILE and _is_owners(stat, owner):
+        if file.is_canonical and file.state is _LIVE and stat.kind is _FILE and _is_owners(stat, owner, file):
             inventory.entries[name] = Entry(file, stat)  # nearly all are like this
             continue
-        if file.state is FileState.TEMPORARY:
+        if file.state is FileState.TEMPORARY or (running and file.state is not _LIVE):
             continue
         path, inventory.is_plain = directory / name, False
         if stat.kind is not FileKind.FILE:
@@ -72,7 +84,7 @@ def take_inventory(fs: ReadFs, directory: PurePath, user: int | None = None) -> 
             inventory.findings.append(Finding(kind, path, f"a {stat.kind.value} where a plain file belongs"))
             continue
         inventory.findings += _name_findings(file, path)
-        inventory.findings += owner_findings(path, stat, owner)
+        inventory.findings += owner_findings(path, stat, owner, file)
         if not file.stops_load:
             inventory.entries[name] = Entry(file, stat)
     return inventory
@@ -86,17 +98,29 @@ def _name_findings(file: FileName, path: PurePath) -> list[Finding]:
     return []
 
 
-def _is_owners(stat: FileStat, owner: int) -> bool:
-    return stat.uid == owner and stat.mode & 0o600 == 0o600
+def _is_owners(stat: FileStat, owner: int, file: FileName) -> bool:
+    needed = _needed_bits(file)
+    return stat.uid == owner and stat.mode & needed == needed
 
 
-def owner_findings(path: PurePath, stat: FileStat, owner: int) -> list[Finding]:
-    """Tell if the user `owner` could not open the file for reading and writing by being its owner."""
+def _needed_bits(file: FileName) -> int:
+    """Return the permissions that a broker needs of its own file.
+
+    It opens the files of a segment, producer snapshots and the lock for writing. All others it reads, and replaces or
+    deletes them by name; a finished metadata snapshot is read-only from the moment it gets its name (Snapshots.freeze).
+    """
+    return 0o600 if file.role in _WRITTEN_IN_PLACE and file.state is not FileState.DELETED else 0o400
+
+
+def owner_findings(path: PurePath, stat: FileStat, owner: int, file: FileName) -> list[Finding]:
+    """Tell if the user `owner` could not open the file as a broker does, by being its owner."""
     if stat.uid == owner:
-        if _is_owners(stat, owner):
+        if _is_owners(stat, owner, file):
             return []
-        return [Finding(Damage.NOT_READABLE, path, f"mode {stat.mode:o}: its own user may not read and write it")]
-    if owner == 0 or stat.mode & 0o006 == 0o006:
+        doing = "read and write" if _needed_bits(file) == 0o600 else "read"
+        return [Finding(Damage.NOT_READABLE, path, f"mode {stat.mode:o}: its own user may not {doing} it")]
+    others = _needed_bits(file) >> 6
+    if owner == 0 or stat.mode & others == others:
         return []
     return [Finding(Damage.FOREIGN_OWNER, path, f"owned by user {stat.uid}, the directory by {owner}")]
 
@@ -114,11 +138,12 @@ class Resolved:
         self.findings: list[Finding] = []
 
 
-_LEFTOVERS: Final = {
-    FileState.DELETED: (Damage.LEFTOVER_DELETED, "marked for deletion; a broker would remove it"),
-    FileState.CLEANED: (Damage.LEFTOVER_CLEANED, "an unfinished compaction or split; a broker would remove it"),
-    FileState.PARTIAL: (Damage.LEFTOVER_PART, "an unfinished metadata snapshot; a broker would remove it"),
+_LEFT_TO_THE_BROKER: Final = {
+    FileState.DELETED: (Damage.LEFTOVER_DELETED, "marked for deletion; a broker removes it at its next start"),
+    FileState.PARTIAL: (Damage.LEFTOVER_PART, "an unfinished metadata snapshot; a broker removes it at its next start"),
 }
+"""What a broker has given up itself, and what a clean stop leaves too: there is nothing to do about it."""
+_UNCOMMITTED: Final = "an unfinished compaction or split; a broker would remove it"
 
 
 def swap_logs(inventory: Inventory) -> dict[int, PurePath]:
@@ -154,9 +179,11 @@ def resolve(inventory: Inventory, swap_ends: Mapping[int, int]) -> Resolved:
     swaps: dict[str, str] = {}
     for name, entry in inventory.entries.items():
         state, base = entry.file.state, entry.file.base_offset
-        if state in _LEFTOVERS:
-            kind, reason = _LEFTOVERS[state]
-            _set_aside(resolved, inventory, name, kind, reason)
+        if state in _LEFT_TO_THE_BROKER:
+            kind, reason = _LEFT_TO_THE_BROKER[state]
+            resolved.findings.append(Finding(kind, inventory.directory / name, reason, size=entry.stat.size))
+        elif state is FileState.CLEANED:
+            _set_aside(resolved, inventory, name, Damage.LEFTOVER_CLEANED, _UNCOMMITTED)
         elif state is FileState.SWAP:
             assert base is not None
             if least is not None and base >= least:

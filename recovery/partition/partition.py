@@ -95,7 +95,7 @@ class Survey:
             self.findings.append(Finding(Damage.READ_ERROR, fault.path, str(fault)))
 
     def _prepare(self, reader: LogReader) -> None:
-        self.inventory = take_inventory(self.fs, self.directory, self.options.user)
+        self.inventory = take_inventory(self.fs, self.directory, self.options.user, running=self.points.running)
         self.findings += self.inventory.findings
         self.resolved = resolve(self.inventory, self._swap_ends(reader))
         self.findings += self.resolved.findings
@@ -119,7 +119,7 @@ class Survey:
         if self.points.metadata and self.options.depth != Depth.QUICK.value:
             self._check_metadata_snapshots()
         last = len(segments) - 1
-        self.jobs = [Job(segments[n], canonical=n >= self.scope, active=n == last) for n in sorted(wanted)]
+        self.jobs = [Job(segments[n], in_scope=n >= self.scope, active=n == last) for n in sorted(wanted)]
 
     def _check_metadata_snapshots(self) -> None:
         for name, entry in self.inventory.entries.items():
@@ -143,7 +143,26 @@ class Survey:
         interval, index_bytes = options.index_interval_bytes, options.segment_index_bytes
         if self.points.metadata:  # whatever the broker's settings: it has its own, and these are not among them
             interval, index_bytes = DEFAULT_INDEX_INTERVAL, DEFAULT_INDEX_BYTES
-        return ScanOptions(interval, index_bytes, options.now_ms, depth, self.room)
+        return ScanOptions(
+            interval,
+            index_bytes,
+            options.now_ms,
+            depth,
+            self.room,
+            ends_active=options.clean_marker,
+            running=self.points.running,
+        )
+
+    @property
+    def trims_padding(self) -> bool:
+        """Zero bytes behind the entries of the active segment's indexes have to go.
+
+        A marker vouches for these files as they are. A broker before 0.11, which keeps no leader epochs, takes the zero
+        bytes for corruption whenever it loads them.
+        """
+        if self.points.running:
+            return False
+        return self.points.marker or self.options.clean_marker or EPOCHS_NAME not in self.inventory.entries
 
     def run(self, job: Job, reader: LogReader, progress: Progress) -> SegmentReport:
         """Scan one segment; may be called on any thread, with a reader of that thread."""
@@ -152,7 +171,7 @@ class Survey:
             progress(job.files.log_stat.size)
             return known
         return scan_segment(
-            self.fs, job.files, self.scan_options, reader, canonical=job.canonical, active=job.active, progress=progress
+            self.fs, job.files, self.scan_options, reader, in_scope=job.in_scope, active=job.active, progress=progress
         )
 
     def _swap_ends(self, reader: LogReader) -> dict[int, int]:

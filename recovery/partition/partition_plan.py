@@ -125,7 +125,7 @@ def _with_refusal(survey: Survey, logs: Logs, side: SideFiles, reader: LogReader
         segments[number],
         survey.scan_options,
         reader,
-        canonical=number >= survey.scope,
+        in_scope=number >= survey.scope,
         active=number == len(segments) - 1,
         refuse=offset,
     )
@@ -148,7 +148,7 @@ def _repair_indexes(survey: Survey, logs: Logs, before: Changes) -> Changes:
             if path in report.contents:
                 step = step._replace(contents=((step.replaces[0].path, report.contents[path]),))
             steps.append(step)
-        trim_wanted = survey.points.marker or survey.options.clean_marker or report.damage is not None
+        trim_wanted = survey.trims_padding or report.damage is not None
         for path, size in report.trims.items():
             prealloc = any(f.path == path and f.kind.subject is Subject.PADDING for f in report.findings)
             if not prealloc or trim_wanted:

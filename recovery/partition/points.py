@@ -23,6 +23,8 @@ class Points(NamedTuple):
     clean: bool = False
     flushed: bool = False
     marker: bool = False
+    running: bool = False
+    """A broker holds the lock: what it is in the middle of is no leftover, and nothing is carried out."""
     metadata: bool = False
     """It is the KRaft metadata log."""
     has_log_start: bool = False

@@ -81,13 +81,19 @@ def _choose_state(survey: Survey, logs: Logs) -> tuple[ProducerState | None, int
 def _snapshot_finding(survey: Survey, logs: Logs, offset: int, state: ProducerState) -> Finding | None:
     """Return what is wrong with the snapshot at an offset at which the log gives `state`."""
     name = survey.resolved.snapshots.get(offset)
+    if name is None and survey.points.running:
+        return None  # the broker has the state in memory, and writes it when it rolls or stops
     if name is None or survey.directory / name in {aside.path for aside in survey.resolved.asides}:
         path = survey.directory / snapshot_file_name(Offset(offset))
         scanned = logs.kept[logs.scope :]
         if not scanned or offset < scanned[0].base_offset:
             return None
         return Finding(Damage.SNAPSHOT_MISSING, path, "the producer state at this offset is not there")
-    return find_difference(survey.fs, survey.directory / name, offset, state, logs.start(survey.points.log_start))
+    start = logs.start(survey.points.log_start)
+    finding = find_difference(survey.fs, survey.directory / name, offset, state, start)
+    # A broker at work knows producers of which compaction has left nothing. It reads no snapshot before its next start.
+    is_theirs = survey.points.running and finding is not None and finding.kind is Damage.SNAPSHOT_DIFFERS
+    return None if is_theirs else finding
 
 
 def repair_side_files(survey: Survey, logs: Logs, derived: Derived, before: Changes) -> Changes:
@@ -123,12 +129,19 @@ def _repair_txn_index(survey: Survey, files: SegmentFiles, wanted: bytes, before
 
 
 def _set_stale_snapshots_aside(survey: Survey, logs: Logs, side: SideFiles, before: Changes) -> Changes:
-    """Set aside what a broker's recovery deletes: snapshots that belong to no segment, or lie outside the log."""
+    """Set aside snapshots that lie outside the log, or below its scan without a segment.
+
+    One within what a broker scans is what an earlier stop left at the log end of that time. It stays until a broker
+    loads the log: an unclean start deletes it unread, a clean one reads the newest alone.
+    """
+    if survey.points.running:
+        return Changes()
     if survey.points.clean and not before.cuts:
         return _set_corrupt_snapshots_aside(survey, side, before)
     bases = {files.base_offset for files in logs.kept}
     first = logs.kept[logs.scope].base_offset if logs.kept[logs.scope :] else INT64_MAX
     gone, start = before.paths_aside(), log_start_of(survey.points, logs)
+    end = logs.end(survey.points.log_start)
     corrupt = {v.finding.path for v in before.verdicts if v.finding.kind is Damage.SNAPSHOT_CORRUPT}
     steps = [Changes()]
     for offset, name in survey.resolved.snapshots.items():
@@ -136,7 +149,8 @@ def _set_stale_snapshots_aside(survey: Survey, logs: Logs, side: SideFiles, befo
         if offset in side.offsets or path in gone:
             continue
         is_below = offset <= start and not _feeds_scan(survey, logs, offset, path)
-        if offset > first or is_below or offset not in bases or path in corrupt:
+        is_outside = offset > end or is_below or (offset <= first and offset not in bases)
+        if is_outside or path in corrupt:
             reason = "no segment begins or ends at this offset"
             verdict = judged(survey, Finding(Damage.SNAPSHOT_STRAY, path, reason))
             steps += [verdict, Changes(asides=(SetAside(path, reason),))]
@@ -178,6 +192,8 @@ def repair_epochs(survey: Survey, logs: Logs, before: Changes) -> Changes:
     flushed = sum(logs.report_on(files).is_scanned for files in logs.kept[: logs.scope])
     log_end = logs.end(points.log_start)
     stop, start = (INT64_MAX, 0) if points.clean and not before.cuts else (log_end, points.log_start)
+    if points.running:
+        stop = log_end + 1  # a new leader notes its epoch before it has written anything
     # With every segment set aside there is no history left either.
     wanted = derive_epochs(known, scanned, stop, start, flushed) if logs.kept or not before.cuts else []
     is_there = survey.epoch_file.entries is not None
@@ -247,6 +263,8 @@ def refuse_unknown_version(data: bytes, path: PurePath) -> None:
 def find_difference(fs: ReadFs, path: PurePath, offset: int, state: ProducerState, log_start: int) -> Finding | None:
     """Return what is wrong with a snapshot that should hold `state`, None if nothing is.
 
+    `state` then loses the producers that a right snapshot lacks: a broker had forgotten them, and what follows does not
+    know them, whether the fold begins here or earlier.
     Raises `UnsupportedFormat`, with the path, for a version that a newer broker may have written; and `ReadFault`.
     """
     data = read_all(fs, path, SMALL_FILE_LIMIT)
@@ -259,6 +277,7 @@ def find_difference(fs: ReadFs, path: PurePath, offset: int, state: ProducerStat
     except SnapshotCorrupt as error:
         return Finding(Damage.SNAPSHOT_CORRUPT, path, error.reason)
     if _is_valid(found, state, log_start):
+        state.forget_all_but(found.entries)
         return None
     evidence = f"{len(found.entries)} producers there, {len(state.entries)} from the log, and they differ"
     return Finding(Damage.SNAPSHOT_DIFFERS, path, evidence)

@@ -115,7 +115,7 @@ def scan_piece(
     named = [files.log.parent / segment_file_name(Offset(piece.base_offset), role) for role in _ROLES]
     stat = files.log_stat._replace(size=piece.size)
     new = SegmentFiles(piece.base_offset, named[0], stat, named[1], None, named[2], None, named[3], None)
-    report = scan_segment(_PieceFs(fs, files.log, piece), new, options, reader, canonical=True, active=active)
+    report = scan_segment(_PieceFs(fs, files.log, piece), new, options, reader, in_scope=True, active=active)
     report.findings = []
     return report
 

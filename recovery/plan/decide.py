@@ -43,8 +43,8 @@ class Where(NamedTuple):
     accept_loss: bool
     log_open: bool
     """The log of this partition is, or will be after this plan, sound: nothing in it is held."""
-    marker: bool
-    """The clean shutdown marker is there."""
+    trims_padding: bool
+    """A broker would take zero bytes behind index entries for entries: beside a marker, or before 0.11."""
 
 
 class Row(NamedTuple):
@@ -57,7 +57,7 @@ class Row(NamedTuple):
     valid_after: bool | None = None
     accept_loss: bool | None = None
     log_open: bool | None = None
-    marker: bool | None = None
+    trims_padding: bool | None = None
 
     def fits(self, subject: Subject, where: Where) -> bool:
         """Tell whether this row speaks of `subject` in those circumstances."""
@@ -70,7 +70,7 @@ class Row(NamedTuple):
                     (self.valid_after, where.valid_after),
                     (self.accept_loss, where.accept_loss),
                     (self.log_open, where.log_open),
-                    (self.marker, where.marker),
+                    (self.trims_padding, where.trims_padding),
                 )
             )
         )
@@ -94,9 +94,9 @@ TABLE: Final = (
     Row("f accepted", Subject.LOG, Decision.CUT, flushed=_YES, accept_loss=True),
     Row("g", Subject.INDEX, Decision.REBUILD, log_open=True),
     Row("g held", Subject.INDEX, Decision.NOTHING, log_open=False),
-    Row("h", Subject.PADDING, Decision.NOTHING, marker=False),
-    Row("h marked", Subject.PADDING, Decision.TRIM, marker=True, log_open=True),
-    Row("h held", Subject.PADDING, Decision.NOTHING, marker=True, log_open=False),
+    Row("h", Subject.PADDING, Decision.NOTHING, trims_padding=False),
+    Row("h marked", Subject.PADDING, Decision.TRIM, trims_padding=True, log_open=True),
+    Row("h held", Subject.PADDING, Decision.NOTHING, trims_padding=True, log_open=False),
     Row("i", Subject.SIDE, Decision.REBUILD, log_open=True),
     Row("i held", Subject.SIDE, Decision.NOTHING, log_open=False),
     Row("j", Subject.CHECKPOINT, Decision.REWRITE),

@@ -61,7 +61,6 @@ class Damage(Enum):
     INDEX_OFF_BATCH = "index_off_batch"
     INDEX_PAST_END = "index_past_end"
     INDEX_PADDED = "index_padded"
-    INDEX_DIFFERS = "index_differs"
     INDEX_PREALLOCATED = "index_preallocated"
     INDEX_OVERFULL = "index_overfull"
     TIME_INDEX_MISSING = "time_index_missing"
@@ -70,7 +69,6 @@ class Damage(Enum):
     TIME_INDEX_OFF_BATCH = "time_index_off_batch"
     TIME_INDEX_PAST_END = "time_index_past_end"
     TIME_INDEX_PADDED = "time_index_padded"
-    TIME_INDEX_DIFFERS = "time_index_differs"
     TIME_INDEX_PREALLOCATED = "time_index_preallocated"
     # derived from the log as well
     TXN_INDEX_CORRUPT = "txn_index_corrupt"
@@ -134,6 +132,8 @@ _NAMED: Final = {
     Damage.TIME_INDEX_PREALLOCATED: Subject.PADDING,
     Damage.ORPHAN_INDEX: Subject.LEFTOVER,
     Damage.SNAPSHOT_STRAY: Subject.LEFTOVER,
+    Damage.LEFTOVER_DELETED: Subject.NONE,
+    Damage.LEFTOVER_PART: Subject.NONE,
     Damage.OFFSET_GAP: Subject.NONE,
     Damage.EPOCH_FALL: Subject.NONE,
     Damage.FUTURE_TIMESTAMP: Subject.NONE,

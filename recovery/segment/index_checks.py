@@ -1,7 +1,8 @@
 """Holds `.index` and `.timeindex` against the batches of their log.
 
-Three ways, by what is known: the shape alone (constant time), validity against batches as they stream by, and byte
-equality with what Kafka's own recovery would write. Source: Apache Kafka 4.3.0, OffsetIndex, TimeIndex, LogSegment.
+Three ways, by what is known: the shape alone (constant time), byte equality with what Kafka's own recovery would
+write, and, where that does not hold, validity against batches as they stream by.
+Source: Apache Kafka 4.3.0, OffsetIndex, TimeIndex, LogSegment.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _SHORT_BYTES: Final = 16 << 20
 """A log may go on this far behind its last index entry: followers add one entry for a whole fetch, never more."""
 _LOAD_LIMIT: Final = 64 << 20
+_FIRST_LOOK: Final = 60 << 10  # a multiple of both widths
 
 
 class Kinds(NamedTuple):
@@ -36,7 +38,6 @@ class Kinds(NamedTuple):
     off_batch: Damage
     past_end: Damage
     padded: Damage
-    differs: Damage
     preallocated: Damage
 
 
@@ -47,7 +48,6 @@ OFFSET_KINDS: Final = Kinds(
     Damage.INDEX_OFF_BATCH,
     Damage.INDEX_PAST_END,
     Damage.INDEX_PADDED,
-    Damage.INDEX_DIFFERS,
     Damage.INDEX_PREALLOCATED,
 )
 TIME_KINDS: Final = Kinds(
@@ -57,28 +57,23 @@ TIME_KINDS: Final = Kinds(
     Damage.TIME_INDEX_OFF_BATCH,
     Damage.TIME_INDEX_PAST_END,
     Damage.TIME_INDEX_PADDED,
-    Damage.TIME_INDEX_DIFFERS,
     Damage.TIME_INDEX_PREALLOCATED,
 )
 
 
-class IndexFiles(NamedTuple):
-    """Content of the two indexes of a segment; None where the file is not there."""
+def _load(fs: ReadFs, path: PurePath, stat: FileStat) -> bytes:
+    """Return an index up to where only zero bytes follow, 64 MiB at most: no segment of 2 GiB has more in practice.
 
-    offset: bytes | None
-    time: bytes | None
-
-    @classmethod
-    def load(cls, fs: ReadFs, files: SegmentFiles) -> IndexFiles:
-        """Read both, at most 64 MiB each: more than any index of a 2 GiB segment has in practice."""
-        return cls(
-            _load(fs, files.index, files.index_stat),
-            _load(fs, files.time_index, files.time_index_stat),
-        )
-
-
-def _load(fs: ReadFs, path: PurePath, stat: FileStat | None) -> bytes | None:
-    return None if stat is None else _read(fs, path, 0, min(stat.size, _LOAD_LIMIT))
+    Nearly all of a preallocated index is a hole, which is not read.
+    """
+    limit = min(stat.size, _LOAD_LIMIT)
+    size = min(limit, _FIRST_LOOK)
+    with fs.open_read(path) as file:
+        while size < limit and not is_zero(file, size, limit, skip_holes=True):
+            size = min(2 * size, limit)
+        target = bytearray(size)
+        with memoryview(target) as view:
+            return bytes(view[: file.read_into(0, view)])
 
 
 def _read(fs: ReadFs, path: PurePath, position: int, size: int) -> bytes:
@@ -183,106 +178,97 @@ def _time_shape(files: SegmentFiles, tail: bytes, found: list[Finding], *, activ
 IndexChecks: TypeAlias = tuple[OffsetIndexCheck | TimeIndexCheck, ...]
 
 
-def check_against_batches(indexes: IndexFiles, base_offset: int) -> IndexChecks:
-    """Return the checks to be fed with the rows of a scan."""
+class Judgement(NamedTuple):
+    """Findings on both indexes; of those that hold nothing false but zero bytes at their end, the length without."""
+
+    findings: list[Finding]
+    trims: dict[PurePath, int]
+
+
+def check_against_batches(fs: ReadFs, files: SegmentFiles) -> IndexChecks:
+    """Read both indexes; return the checks to be fed with the rows of a scan."""
     checks: list[OffsetIndexCheck | TimeIndexCheck] = []
-    if indexes.offset is not None:
-        checks.append(OffsetIndexCheck(indexes.offset, Offset(base_offset)))
-    if indexes.time is not None:
-        checks.append(TimeIndexCheck(indexes.time, Offset(base_offset)))
+    base = Offset(files.base_offset)
+    if (stat := files.index_stat) is not None:
+        checks.append(OffsetIndexCheck(_load(fs, files.index, stat), base, size=stat.size))
+    if (stat := files.time_index_stat) is not None:
+        checks.append(TimeIndexCheck(_load(fs, files.time_index, stat), base, size=stat.size))
     return tuple(checks)
 
 
 def finish_against_batches(
-    checks: IndexChecks, files: SegmentFiles, valid_size: int, fold: SegmentFold, *, active: bool
-) -> list[Finding]:
-    """Return what the checks have found once every row of the segment has been fed to them."""
-    findings = []
+    fs: ReadFs,
+    checks: IndexChecks,
+    files: SegmentFiles,
+    valid_size: int,
+    fold: SegmentFold,
+    *,
+    active: bool,
+    ends: bool,
+) -> Judgement:
+    """Return what the checks have found once every row of the segment has been fed to them.
+
+    An index is right if every entry is, whatever interval it was written with. `active`: a running broker keeps zero
+    bytes behind the entries. `ends`: the last entry of the time index has to be the largest timestamp.
+    """
+    judged = Judgement([], {})
     if files.index_stat is None:
-        findings.append(Finding(OFFSET_KINDS.missing, files.index, "the file is not there"))
+        judged.findings.append(Finding(OFFSET_KINDS.missing, files.index, "the file is not there"))
     if files.time_index_stat is None:
-        findings.append(Finding(TIME_KINDS.missing, files.time_index, "the file is not there"))
+        judged.findings.append(Finding(TIME_KINDS.missing, files.time_index, "the file is not there"))
     for check in checks:
         is_offset = isinstance(check, OffsetIndexCheck)
         kinds, path = (OFFSET_KINDS, files.index) if is_offset else (TIME_KINDS, files.time_index)
         fault = check.finish(valid_size)
+        if fault is not None and fault.kind is IndexFaultKind.PAST_END and _has_grown(fs, files):
+            continue  # a broker has appended since the log was listed
+        is_short = ends and isinstance(check, TimeIndexCheck) and not check.has_closing_entry()
         if fault is not None:
-            is_preallocated = active and fault.kind is IndexFaultKind.PADDED
-            kind = kinds.preallocated if is_preallocated else getattr(kinds, fault.kind.value)
-            findings.append(Finding(kind, path, fault.reason, position=fault.position))
-        elif isinstance(check, TimeIndexCheck) and not (active or check.has_closing_entry()):
-            findings.append(Finding(kinds.short, path, f"the largest timestamp, {fold.max_timestamp}, is not in it"))
-    return findings
+            if fault.kind is not IndexFaultKind.PADDED:
+                kind = getattr(kinds, fault.kind.value)
+                judged.findings.append(Finding(kind, path, fault.reason, position=fault.position))
+                continue
+            zeroes = check.size - fault.position
+            is_time = not is_offset
+            judged.findings.append(padding_finding(path, fault.position, zeroes, is_time=is_time, active=active))
+            if not is_short:
+                judged.trims[path] = fault.position
+        elif is_short:
+            evidence = f"the largest timestamp, {fold.max_timestamp}, is not in it"
+            judged.findings.append(Finding(kinds.short, path, evidence))
+    return judged
+
+
+def _has_grown(fs: ReadFs, files: SegmentFiles) -> bool:
+    return fs.stat(files.log).size > files.log_stat.size
 
 
 # ---- against what Kafka's recovery writes
 
 
-class Comparison(NamedTuple):
-    """Findings on both indexes, the content of those to be rewritten, and the length of those only to be trimmed."""
-
-    findings: list[Finding]
-    contents: dict[PurePath, bytes]
-    trims: dict[PurePath, int]
+def rebuilt_indexes(files: SegmentFiles, fold: SegmentFold) -> dict[PurePath, bytes]:
+    """Return the content of both indexes that Kafka's recovery would write beside the sound part of the log."""
+    return {files.index: fold.offset_index(), files.time_index: fold.time_index()}
 
 
-def compare_with_canonical(
-    fs: ReadFs, files: SegmentFiles, fold: SegmentFold, options: ScanOptions, *, active: bool, cut: bool
-) -> Comparison:
-    """Compare both index files with what Kafka's recovery of the sound part of the log would write.
-
-    With `cut` the log is about to be shortened or the file is known to be bad: then a difference follows from that and
-    is no finding of its own. `active`: the last segment, where a preallocated tail is how a running broker left it.
-    """
-    result = Comparison([], {}, {})
-    if fold.index_overflow:
-        evidence = f"the log needs more entries than segment.index.bytes = {options.segment_index_bytes} allows"
-        result.findings.append(Finding(Damage.INDEX_OVERFULL, files.index, evidence))
-        return result
-    both = (
-        (files.index, files.index_stat, fold.offset_index(), OFFSET_KINDS, OFFSET_ENTRY.size),
-        (files.time_index, files.time_index_stat, fold.time_index(), TIME_KINDS, TIME_ENTRY.size),
-    )
-    for path, stat, wanted, kinds, width in both:
-        finding = _compare(fs, path, stat, wanted, kinds, width, active=active)
-        if finding is None:
-            continue
-        if finding.kind in (kinds.preallocated, kinds.padded):
-            result.trims[path] = len(wanted)
-        else:
-            result.contents[path] = wanted
-        if not cut or finding.kind is kinds.preallocated:
-            result.findings.append(finding)
-    return result
-
-
-def _compare(
-    fs: ReadFs, path: PurePath, stat: FileStat | None, wanted: bytes, kinds: Kinds, width: int, *, active: bool
-) -> Finding | None:
-    if stat is None:
-        return Finding(kinds.missing, path, "the file is not there")
-    head = _read(fs, path, 0, len(wanted) + width)
-    if head == wanted and stat.size == len(wanted):
-        return None
-    if head[: len(wanted)] != wanted:
-        return _difference(path, head, wanted, stat, kinds, width)
+def is_as_rebuilt(fs: ReadFs, path: PurePath, stat: FileStat | None, wanted: bytes) -> bool:
+    """Tell whether an index holds, byte for byte, what a recovery would write, and at most zero bytes behind it."""
+    if stat is None or stat.size < len(wanted) or _read(fs, path, 0, len(wanted)) != wanted:
+        return False
+    if stat.size == len(wanted):
+        return True
     with fs.open_read(path) as file:
-        if not is_zero(file, len(wanted), stat.size, skip_holes=True):  # a preallocated index is nearly all hole
-            return Finding(kinds.past_end, path, "entries behind the end of the log", position=len(wanted))
-    kind = kinds.preallocated if active and stat.size % width == 0 else kinds.padded
-    evidence = f"{stat.size - len(wanted)} zero bytes behind the last entry"
-    if kinds is TIME_KINDS and kind is kinds.padded:
+        return is_zero(file, len(wanted), stat.size, skip_holes=True)  # a preallocated index is nearly all hole
+
+
+def padding_finding(path: PurePath, size: int, zeroes: int, *, is_time: bool, active: bool) -> Finding:
+    """Return the finding on the zero bytes behind the `size` bytes of entries of an index."""
+    kinds, width = (TIME_KINDS, TIME_ENTRY.size) if is_time else (OFFSET_KINDS, OFFSET_ENTRY.size)
+    kind = kinds.preallocated if active and zeroes % width == 0 else kinds.padded
+    evidence = f"{zeroes} zero bytes behind the last entry"
+    if kind is TIME_KINDS.padded:
         evidence += ": a broker takes the largest timestamp for 0, and retention deletes"
-    return Finding(kind, path, evidence, position=len(wanted))
-
-
-def _difference(path: PurePath, head: bytes, wanted: bytes, stat: FileStat, kinds: Kinds, width: int) -> Finding:
-    if stat.size < len(wanted) and wanted.startswith(head):
-        return Finding(kinds.short, path, f"{stat.size} of {len(wanted)} bytes", position=stat.size)
-    if stat.size % width:
-        return Finding(kinds.misordered, path, f"{stat.size} bytes are no multiple of {width}")
-    at = next(i for i in range(0, len(wanted), width) if head[i : i + width] != wanted[i : i + width])
-    return Finding(kinds.differs, path, "not what the log gives", position=at)
+    return Finding(kind, path, evidence, position=size)
 
 
 def load_checked(fs: ReadFs, path: PurePath, size: int) -> bytes:

@@ -19,7 +19,7 @@ class Job(NamedTuple):
     """One segment to be scanned in full, and how its indexes are to be judged."""
 
     files: SegmentFiles
-    canonical: bool
+    in_scope: bool
     active: bool
 
 
@@ -42,7 +42,7 @@ class Memory:
         if entry is None:
             return None
         before, report = entry
-        same_way = (before.canonical, before.active) == (job.canonical, job.active)
+        same_way = (before.in_scope, before.active) == (job.in_scope, job.active)
         if not same_way or _mark(before.files.log_stat) != _mark(job.files.log_stat):
             return None
         repaired = set()

@@ -118,9 +118,17 @@ class Room:
 
 
 class ScanOptions:
-    """What a scan needs to know besides the bytes. `block_offsets`: of a block of which reports are wanted; 0: none."""
+    """What a scan needs to know besides the bytes. `block_offsets`: of a block of which reports are wanted; 0: none.
 
-    __slots__ = ("block_offsets", "depth", "index_interval_bytes", "now_ms", "room", "segment_index_bytes")
+    `ends_active`: the time index of the active segment, too, has to end with the largest timestamp, for a clean
+    shutdown marker will vouch for it. `running`: a broker appends to that segment, so that its last batch may be
+    incomplete, and preallocated zero bytes may follow.
+    """
+
+    __slots__ = (
+        "block_offsets", "depth", "ends_active", "index_interval_bytes", "now_ms", "room", "running",
+        "segment_index_bytes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -130,9 +138,13 @@ class ScanOptions:
         depth: Depth = Depth.FULL,
         room: Room | None = None,
         block_offsets: int = 0,
+        *,
+        ends_active: bool = False,
+        running: bool = False,
     ) -> None:
         self.index_interval_bytes, self.segment_index_bytes = index_interval_bytes, segment_index_bytes
         self.now_ms, self.depth, self.room, self.block_offsets = now_ms, depth, room or Room(ROOM), block_offsets
+        self.ends_active, self.running = ends_active, running
 
 
 Progress = Callable[[int], None]

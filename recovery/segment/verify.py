@@ -7,17 +7,21 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from recovery.plan.digest import sha256_of
-from recovery.plan.findings import Damage, Finding, Subject
+from recovery.plan.findings import Damage, Finding
 from recovery.segment.epoch_runs import read_believed_rises
 from recovery.segment.index_checks import (
     IndexChecks,
-    IndexFiles,
     check_against_batches,
-    compare_with_canonical,
     finish_against_batches,
+    is_as_rebuilt,
+    padding_finding,
+    rebuilt_indexes,
 )
 from recovery.segment.records import RecordsCheck
 from recovery.segment.segment_files import SegmentFiles
@@ -32,7 +36,7 @@ from recovery.segment.segment_report import (
     kind_of,
 )
 from storage.base.errors import FileVanished, ReadFault
-from storage.disk.fs import ReadFile, ReadFs
+from storage.disk.fs import FileStat, ReadFile, ReadFs
 from storage.kernel.fold import ProducerEvents, SegmentFold
 from storage.kernel.rows import BatchRows, Stop
 from storage.reading.log_reader import LogReader, LogScan, find_sound_batch, is_zero
@@ -40,6 +44,7 @@ from storage.reading.log_reader import LogReader, LogScan, find_sound_batch, is_
 _FUTURE_MS: Final = 24 * 3600 * 1000
 _KNOWN_CODECS: Final = 0b11111
 _EVENT_LIMIT: Final = 50_000
+_BEING_WRITTEN: Final = (Damage.TORN_TAIL, Damage.ZERO_TAIL)
 
 
 def scan_segment(
@@ -48,17 +53,17 @@ def scan_segment(
     options: ScanOptions,
     reader: LogReader,
     *,
-    canonical: bool,
+    in_scope: bool,
     active: bool,
     progress: Progress = lambda _: None,
     refuse: int | None = None,
 ) -> SegmentReport:
     """Read the whole segment once and report on it.
 
-    With `canonical` the indexes must be, byte for byte, what Kafka's own recovery writes, else only valid. `active`: it
-    is the last segment of its log, whose indexes a running broker keeps preallocated. `progress` is called with the
-    bytes read since its last call. `refuse` is the base offset of a batch that is known to be impossible although its
-    checksum holds; the log is taken to end before it. What the operating system refuses becomes a finding.
+    `in_scope`: a broker that starts now scans it. `active`: it is the last segment of its log, whose indexes a running
+    broker keeps preallocated. `progress` is called with the bytes read since its last call. `refuse` is the base offset
+    of a batch that is known to be impossible although its checksum holds; the log is taken to end before it. What the
+    operating system refuses becomes a finding.
     """
     report, passed = SegmentReport(files, options.depth, 0, files.base_offset), 0
 
@@ -70,9 +75,9 @@ def scan_segment(
     scan = _Scan(fs, files, options, reader, report, count)
     try:
         with fs.open_read(files.log) as file:
-            fold, checks = scan.run(file, refuse, against_files=not canonical)
-        progress(max(files.log_stat.size - passed, 0))
-        _compare_indexes(fs, files, options, report, fold, checks, canonical=canonical, active=active)
+            fold, checks = scan.run(file, refuse, in_scope=in_scope, active=active)
+            progress(max(files.log_stat.size - passed, 0))
+            scan.judge_indexes(file, fold, checks, in_scope=in_scope, active=active)
     except FileVanished as fault:
         report.findings.append(Finding(Damage.VANISHED, fault.path, str(fault)))
     except ReadFault as fault:
@@ -90,9 +95,12 @@ class _Scan(NamedTuple):
     report: SegmentReport
     progress: Progress
 
-    def run(self, file: ReadFile, refuse: int | None, *, against_files: bool) -> tuple[SegmentFold, IndexChecks]:
+    def run(
+        self, file: ReadFile, refuse: int | None, *, in_scope: bool, active: bool
+    ) -> tuple[SegmentFold, IndexChecks]:
         files, report = self.files, self.report
-        checks = check_against_batches(IndexFiles.load(self.fs, files), files.base_offset) if against_files else ()
+        # To fold without handing rows out is faster; an index that a rebuild would not give gets a pass of its own.
+        checks = () if in_scope else check_against_batches(self.fs, files)
         size = files.log_stat.size
         records = self._records_check(file)
         fold, scan, refused = self._pass(file, size, checks, records, refuse)
@@ -103,11 +111,13 @@ class _Scan(NamedTuple):
             fold, again, _ = self._pass(file, scan.valid_size, (), None, None)
             scan = LogScan(again.valid_size, again.next_offset, scan.stop)
         _take_over(report, fold, scan, self.options.room)
-        if fold.epoch_fall is not None and against_files:  # of what it scans, a broker takes each rise for true
+        if fold.epoch_fall is not None and not in_scope:  # of what it scans, a broker takes each rise for true
             rises = read_believed_rises(file, files.log, report.valid_size, files.base_offset, self.reader)
             report.epochs, report.epochs_fall = tuple(rises), True
         report.scanned_bytes = size
         report.damage = find_damage(file, files, scan, kind, self.progress)
+        if self.options.running and active and report.damage is not None and report.damage.kind in _BEING_WRITTEN:
+            report.damage = None
         if report.damage is not None:
             report.findings.append(damage_finding(files, report.damage))
         if records is not None:
@@ -157,35 +167,74 @@ class _Scan(NamedTuple):
         self.progress(max(scan.valid_size - done, 0))
         return fold, scan, refused
 
+    def judge_indexes(
+        self, file: ReadFile, fold: SegmentFold, checks: IndexChecks, *, in_scope: bool, active: bool
+    ) -> None:
+        """Note what is wrong with the indexes, and what becomes of those that cannot stay as they are."""
+        fs, files, report = self.fs, self.files, self.report
+        rebuilt = rebuilt_indexes(files, fold)
+        if in_scope:
+            if self._is_overfull(fold):
+                return
+            if report.damage is not None:
+                self._want(rebuilt, rebuilt.keys(), {})
+                return
+            if all(is_as_rebuilt(fs, path, self._stat_of(path), data) for path, data in rebuilt.items()):
+                self._judge_padding(rebuilt, active=active)
+                return
+            checks = self._checked(file)
+        ends = not active or self.options.ends_active
+        judged = finish_against_batches(fs, checks, files, report.valid_size, fold, active=active, ends=ends)
+        if self.options.running and active:  # a broker makes the index files of a new segment when it first appends
+            judged = judged._replace(findings=[f for f in judged.findings if self._stat_of(f.path) is not None])
+        report.findings += judged.findings
+        bad = rebuilt.keys() if report.damage is not None else {finding.path for finding in judged.findings}
+        if bad and (in_scope or not self._is_overfull(fold)):
+            self._want(rebuilt, bad, judged.trims)
 
-def _compare_indexes(
-    fs: ReadFs,
-    files: SegmentFiles,
-    options: ScanOptions,
-    report: SegmentReport,
-    fold: SegmentFold,
-    checks: IndexChecks,
-    *,
-    canonical: bool,
-    active: bool,
-) -> None:
-    bad = {files.index, files.time_index}
-    if not canonical:
-        findings = finish_against_batches(checks, files, report.valid_size, fold, active=active)
-        report.findings += findings
-        if report.damage is None:
-            bad = {f.path for f in findings if f.kind.subject in (Subject.INDEX, Subject.PADDING)}
-        if not bad:
-            return
-    comparison = compare_with_canonical(
-        fs, files, fold, options, active=active, cut=report.damage is not None or not canonical
-    )
-    report.findings += [f for f in comparison.findings if canonical or f.kind is Damage.INDEX_OVERFULL]
-    report.trims = {path: size for path, size in comparison.trims.items() if path in bad}
-    for path, data in ((path, data) for path, data in comparison.contents.items() if path in bad):
-        report.wanted[path] = Wanted(len(data), sha256_of(data))
-        if options.room.take(len(data)):
-            report.contents[path] = data
+    def _judge_padding(self, rebuilt: Mapping[PurePath, bytes], *, active: bool) -> None:
+        for path, data in rebuilt.items():
+            stat, is_time = self._stat_of(path), path == self.files.time_index
+            if stat is not None and stat.size > len(data):
+                zeroes = stat.size - len(data)
+                self.report.findings.append(padding_finding(path, len(data), zeroes, is_time=is_time, active=active))
+                self.report.trims[path] = len(data)
+
+    def _want(
+        self, rebuilt: Mapping[PurePath, bytes], bad: AbstractSet[PurePath], trims: Mapping[PurePath, int]
+    ) -> None:
+        """Note of each index in `bad` what is written, or the length to which it is trimmed."""
+        for path, data in ((path, data) for path, data in rebuilt.items() if path in bad):
+            stat, size = self._stat_of(path), trims.get(path)
+            if size is None and is_as_rebuilt(self.fs, path, stat, data):
+                size = len(data)
+            if size is None:
+                self.report.wanted[path] = Wanted(len(data), sha256_of(data))
+                if self.options.room.take(len(data)):
+                    self.report.contents[path] = data
+            elif stat is not None and size < stat.size:
+                self.report.trims[path] = size
+
+    def _stat_of(self, path: PurePath) -> FileStat | None:
+        return self.files.index_stat if path == self.files.index else self.files.time_index_stat
+
+    def _is_overfull(self, fold: SegmentFold) -> bool:
+        if fold.index_overflow:
+            limit = self.options.segment_index_bytes
+            evidence = f"the log needs more entries than segment.index.bytes = {limit} allows"
+            self.report.findings.append(Finding(Damage.INDEX_OVERFULL, self.files.index, evidence))
+        return fold.index_overflow
+
+    def _checked(self, file: ReadFile) -> IndexChecks:
+        """Return the checks of both indexes, fed with the headers of the sound part of the log."""
+        checks = check_against_batches(self.fs, self.files)
+
+        def on_rows(rows: BatchRows, count: int, *_: object) -> None:
+            for check in checks:
+                check.feed(rows, count)
+
+        self.reader.walk(file, self.files.log, self.report.valid_size, self.files.base_offset, on_rows)
+        return checks
 
 
 def _take_over(report: SegmentReport, fold: SegmentFold, scan: LogScan, room: Room) -> None:

@@ -79,7 +79,10 @@ _ROOT_FILES: Final = {
 }
 _NUMBERED_SUFFIXES: Final = {role.value: role for role in NUMBERED_ROLES}
 _CANONICAL: Final = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)", re.ASCII)
-_METADATA_SNAPSHOT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint(\.part|\.deleted)?", re.ASCII)
+_METADATA_SNAPSHOT: Final = re.compile(
+    r"([0-9]{20})-([0-9]{10})(?:\.checkpoint(\.deleted)?|(?:-[0-9]+)?\.checkpoint(\.part))", re.ASCII
+)
+"""An unfinished one has a random number in its name, as `Files.createTempFile` gives it."""
 _METADATA_STATES: Final = {None: FileState.LIVE, ".part": FileState.PARTIAL, ".deleted": FileState.DELETED}
 _LIVE: Final = FileState.LIVE  # looking up a member of an enumeration is slow
 _WHITE_SPACE: Final = re.compile(r"[ \t\n\v\f\r]")
@@ -160,7 +163,7 @@ def _metadata_snapshot(name: str, found: re.Match[str]) -> FileName | None:
     offset, epoch = int(found[1]), int(found[2])
     if offset > INT64_MAX or epoch > INT32_MAX:
         return None
-    state = _METADATA_STATES[found[3]]
+    state = _METADATA_STATES[found[3] or found[4]]
     return FileName(name, FileRole.METADATA_SNAPSHOT, state, Offset(offset), Epoch(epoch), is_canonical=True)
 
 

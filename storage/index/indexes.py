@@ -247,12 +247,16 @@ class OffsetIndexCheck:
     Protocol: `feed` all rows of the segment in log order, then `finish` once.
     """
 
-    def __init__(self, entries: Data, base_offset: Offset, *, short_bytes: int = SHORT_BYTES) -> None:
+    def __init__(
+        self, entries: Data, base_offset: Offset, *, short_bytes: int = SHORT_BYTES, size: int | None = None
+    ) -> None:
+        """`size`: of the file, where `entries` lacks zero bytes at its end."""
         self._base_offset, self._short_bytes, self._width = base_offset, short_bytes, OFFSET_ENTRY.size
+        self.size = size = len(entries) if size is None else size
         filled = _filled(entries, self._width)
         self._relatives, self._positions = _offset_columns(memoryview(entries)[:filled])
         self._count = _rising_offset_entries(self._relatives, self._positions)
-        self._shape = _find_misshape(len(entries), filled, self._count, self._width)
+        self._shape = _find_misshape(size, filled, self._count, self._width)
         self._next = 0
         self._last_offset = base_offset - 1
         self._fault: IndexFault | None = None
@@ -317,12 +321,14 @@ class TimeIndexCheck:
     has the entry's timestamp as its largest, where compaction has left it. Protocol as for `OffsetIndexCheck`.
     """
 
-    def __init__(self, entries: Data, base_offset: Offset) -> None:
+    def __init__(self, entries: Data, base_offset: Offset, *, size: int | None = None) -> None:
+        """`size`: of the file, where `entries` lacks zero bytes at its end."""
+        self.size = size = len(entries) if size is None else size
         self._base_offset, self._width = base_offset, TIME_ENTRY.size
-        filled = _filled(entries, self._width) or (self._width if len(entries) == self._width else 0)
+        filled = _filled(entries, self._width) or (self._width if size == self._width else 0)
         self._times, self._relatives = _time_columns(memoryview(entries)[:filled])
         self._count = _rising_time_entries(self._times, self._relatives)
-        self._shape = _find_misshape(len(entries), filled, self._count, self._width)
+        self._shape = _find_misshape(size, filled, self._count, self._width)
         self._next = 0
         self._largest = _NO_TIMESTAMP
         self._fault: IndexFault | None = None

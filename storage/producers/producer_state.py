@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Final, NamedTuple, Self
 
 from storage.base.errors import BatchCorrupt, SnapshotCorrupt, UnsupportedFormat
@@ -220,6 +220,12 @@ class ProducerState:
         for producer_id in silent:
             del self.entries[producer_id]
         return len(silent)
+
+    def forget_all_but(self, known: Container[int]) -> None:
+        """Forget the producers that are not among `known` and have no open transaction."""
+        gone = [pid for pid, entry in self.entries.items() if pid not in known and entry.txn_first_offset < 0]
+        for producer_id in gone:
+            del self.entries[producer_id]
 
     def encode_snapshot(self) -> bytes:
         """Return the snapshot file of this state, in ascending order of producer ids; any order is right."""

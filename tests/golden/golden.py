@@ -9,14 +9,14 @@ from typing import Any, Final
 
 HERE: Final = Path(__file__).resolve().parent
 NAMES: Final = tuple(sorted(path.name.removesuffix(".json") for path in HERE.glob("*.json")))
-"""The directories with a verdict of Kafka's beside them; `crashed-sample` is none of them."""
+"""The directories with a verdict of Kafka's beside them; `crashed-sample` and `lived-in` are none of them."""
 
 
 def extract(name: str, target: Path) -> Path:
     """Unpack the archive `name` under `target`, which is made if need be; return `target`."""
     with tarfile.open(HERE / f"{name}.tar.gz") as archive:
         if hasattr(tarfile, "data_filter"):
-            archive.extractall(target, filter="data")
+            archive.extractall(target, filter="tar")  # it keeps the modes: a broker's metadata snapshots are read-only
         else:  # Debian 12's own 3.11.2: the archives are ours
             archive.extractall(target)
     return target

@@ -18,8 +18,8 @@ def log_files(partition: Path) -> list[Path]:
     return sorted(partition.glob("*.log"))
 
 
-def test_all_archives_together_stay_below_8_mb() -> None:
-    assert sum(path.stat().st_size for path in HERE.glob("*.tar.gz")) < 8_000_000
+def test_all_archives_together_stay_below_9_mb() -> None:
+    assert sum(path.stat().st_size for path in HERE.glob("*.tar.gz")) < 9_000_000
 
 
 def test_the_sample_stays_below_300_kb() -> None:
@@ -35,9 +35,9 @@ def test_each_archive_holds_the_partitions_kafka_was_asked_about(name: str, tmp_
     assert all("log_end" in verdict["loaded"] for verdict in expected(name)["partitions"].values())
 
 
-def test_every_archive_but_the_sample_has_a_verdict_of_kafka() -> None:
+def test_every_archive_but_two_has_a_verdict_of_kafka() -> None:
     archives = {path.name.removesuffix(".tar.gz") for path in HERE.glob("*.tar.gz")}
-    assert archives == {*NAMES, "crashed-sample"}
+    assert archives == {*NAMES, "crashed-sample", "lived-in"}
 
 
 def test_the_sample_was_killed_and_its_recovery_points_are_known(sample: Path) -> None:

@@ -89,8 +89,9 @@ class Ledger:
 class Load:
     """Producers that keep a broker busy until it is killed. `ledger` holds what they know then."""
 
-    def __init__(self, cluster: Cluster, seed: str = "load") -> None:
-        self.cluster, self.ledger = cluster, Ledger()
+    def __init__(self, cluster: Cluster, seed: str = "load", ledger: Ledger | None = None) -> None:
+        """`ledger`: what earlier loads on this broker know."""
+        self.cluster, self.ledger = cluster, ledger or Ledger()
         self._seed, self._stop = seed, threading.Event()
         self._serial = itertools.count()
         self._threads = [threading.Thread(target=work) for work in (self._produce, self._pay)]
@@ -98,14 +99,22 @@ class Load:
     def run_until_flushed(self, seconds: float = 3.0) -> None:
         """Produce until each partition has a closed segment and a recovery point above 0, at least so many seconds."""
         create_topics(self.cluster)
-        for thread in self._threads:
-            thread.start()
+        self.start()
         least = time.monotonic() + seconds
         until(lambda: time.monotonic() > least and self._all_flushed(), _PATIENCE)
+
+    def start(self) -> None:
+        """Begin to produce; the topics are there."""
+        for thread in self._threads:
+            thread.start()
 
     def kill(self) -> Ledger:
         """Kill the broker under load, end the producers, and return what they know."""
         self.cluster[0].kill()
+        return self.end()
+
+    def end(self) -> Ledger:
+        """End the producers and return what they know."""
         self._stop.set()
         for thread in self._threads:
             thread.join()

@@ -150,6 +150,15 @@ RULES: Final[tuple[Rule, ...]] = (
 def _is_broker_work(outcome: Outcome, name: str, before: int | None, after: int | None) -> bool:
     """Tell whether a change that Kafka makes to our result is one of the few that are left to it."""
     segments = outcome.ours["segments"]
+    if name.endswith(".deleted") and after is None:
+        return True
+    if not outcome.points["clean"] or outcome.marker_removed:
+        point = outcome.points["recovery_point"]
+        first = max((one["base"] for one in segments if one["base"] <= point), default=segments[0]["base"])
+        if name.endswith((".index", ".timeindex")) and int(name.split(".", 1)[0]) >= first:
+            return True  # it writes all indexes of what it scans, the right ones too
+        if name.endswith(".snapshot") and after is None and int(name.split(".", 1)[0]) > first:
+            return True
     begun = [file for file, was, size in outcome.changed if file.endswith(".log") and was is None and size == 0]
     if begun and len(segments) == 1:
         return name == begun[0] or name == "leader-epoch-checkpoint"  # a log without any segment begins anew

@@ -158,7 +158,8 @@ def test_a_log_that_we_shorten_and_kafka_does_not_is_explained_by_batches_put_in
     [
         {"empty_again": False},
         {"not_restored": "orders-0/00000000000000000000.log"},
-        {"changed": [["00000000000000000000.index", 8, 16]]},
+        {"changed": [["00000000000000000000.index", 8, 16]], "points": {"clean": False, "recovery_point": 10}},
+        {"changed": [["00000000000000000000.txnindex", 34, 68]]},
         {"ours": {"error": "java.lang.IllegalStateException"}},
     ],
 )

@@ -33,6 +33,7 @@ from interop.broker_load import (
 )
 from interop.kafka_lab import Broker, Cluster
 from support.command import environment
+from support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -270,3 +271,17 @@ def test_while_the_broker_runs_only_reading_commands_work(
         assert "in use" in refused.stderr
     assert dict(steady(log_dir)) == before
     check_goes_on(load, flushed)
+
+
+@pytest.mark.deep
+def test_a_broker_before_0_11_calls_no_index_corrupt_after_a_recovery(kafka_cluster: Callable[..., Cluster]) -> None:
+    """It checks the last entry of each index that it loads, and takes preallocated zero bytes for one."""
+    cluster = kafka_cluster(version="0.10.2.2", config={"log.index.size.max.bytes": "65536"})
+    cluster.create_topic("orders", partitions=2)
+    broker = cluster[0]
+    until(lambda: len(list(log_dir_of(cluster).glob("orders-*/*.timeindex"))) == 2)
+    broker.kill()
+    assert saying(start_again(broker), "Found a corrupted index file"), "the kill left nothing to complain of"
+    broker.kill()
+    recover(broker)
+    assert saying(start_again(broker), "Found a corrupted index file") == []

@@ -24,9 +24,9 @@ def size(name: str) -> int:
 
 
 LONG = {
-    "deleted": "0" * 20 + ".log." + "x" * 222 + ".deleted",
-    "no UTF-8": "0" * 20 + ".log." + "\udcff" * 222 + ".deleted",
-    "two bytes a letter": "0" * 20 + ".log." + "ä" * 111 + ".deleted",
+    "deleted": "0" * 20 + ".log." + "x" * 222 + ".cleaned",
+    "no UTF-8": "0" * 20 + ".log." + "\udcff" * 222 + ".cleaned",
+    "two bytes a letter": "0" * 20 + ".log." + "ä" * 111 + ".cleaned",
     "cleaned": "0" * 20 + ".log." + "y" * 222 + ".cleaned",
 }
 

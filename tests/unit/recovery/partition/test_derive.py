@@ -43,7 +43,7 @@ def scan(*segments: list[bytes]) -> tuple[MemoryFs, list[SegmentReport]]:
     fs = MemoryFs(files)
     options = ScanOptions(150, 10 << 20, None)
     found = resolve(take_inventory(fs, DIRECTORY), {}).segments
-    return fs, [scan_segment(fs, one, options, LogReader(), canonical=True, active=False) for one in found]
+    return fs, [scan_segment(fs, one, options, LogReader(), in_scope=True, active=False) for one in found]
 
 
 def starts(*pairs: tuple[int, int]) -> list[EpochStart]:

@@ -52,10 +52,10 @@ def test_beside_a_held_log_nothing_is_changed() -> None:
             }, (subject, where)
 
 
-def test_padding_is_trimmed_beside_a_marker_only() -> None:
+def test_padding_is_trimmed_only_where_a_broker_would_take_it_for_entries() -> None:
     for where in EVERYWHERE:
         trims = decide(Subject.PADDING, where).decision is Decision.TRIM
-        assert trims == (where.marker and where.log_open)
+        assert trims == (where.trims_padding and where.log_open)
 
 
 @pytest.mark.parametrize("subject", [Subject.VANISHED, Subject.NONE])
