@@ -13,9 +13,11 @@ from cli.settings.arguments import (
     add_files,
     add_marker,
     add_output,
+    add_roll,
     add_work,
     options_of,
     require_paths,
+    roll_from,
     settings_of,
     wants_marker,
 )
@@ -35,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `plan`."""
     add_work(parser)
     parser.add_argument("--accept-loss", action="store_true", help="cut damage in flushed data too, keeping a copy")
+    add_roll(parser)
     add_marker(parser)
     add_sources(parser)
     parser.add_argument("--out", metavar="FILE", help="write the plan to FILE, which must not exist yet, for apply")
@@ -45,7 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Plan and print; return the worst status of the log directories."""
     settings = settings_of(arguments, environment)
-    options = options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments))
+    options = options_of(
+        settings,
+        accept_loss=arguments.accept_loss,
+        clean_marker=wants_marker(arguments),
+        roll_from=roll_from(arguments),
+    )
     return show_plan(console, settings, options, arguments.out, sources_of(arguments, ()))
 
 

@@ -14,9 +14,11 @@ from cli.settings.arguments import (
     add_files,
     add_marker,
     add_output,
+    add_roll,
     add_work,
     options_of,
     require_paths,
+    roll_from,
     settings_of,
     wants_marker,
 )
@@ -38,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sources(parser)
     add_hand_over(parser)
     add_tails(parser)
+    add_roll(parser)
     add_marker(parser)
     add_files(parser)
     add_output(parser, events=True)
@@ -46,7 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Recover every log directory and return the worst status."""
     settings = settings_of(arguments, environment)
-    options = options_of(settings, accept_loss=arguments.accept_loss, clean_marker=wants_marker(arguments))
+    options = options_of(
+        settings,
+        accept_loss=arguments.accept_loss,
+        clean_marker=wants_marker(arguments),
+        roll_from=roll_from(arguments),
+    )
     if arguments.dry_run:
         return show_plan(console, settings, options, None, sources_of(arguments, ()))
     fs = OsFs()

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final
 
 from cli.settings.settings import DEPTHS, FILES, KEYS, PROGRESS, Settings, load_settings
 from cli.settings.targets import absolute
 from recovery.plan.plan import PlanOptions
 from storage.base.errors import ConfigInvalid, printable
+from storage.base.quantities import parse_size
+
+_ROLL_FROM: Final = 1 << 20
+"""Bytes of an active segment that a broker scans in about the time that a roll takes."""
 
 
 def add_output(parser: argparse.ArgumentParser, *, events: bool = False) -> None:
@@ -69,7 +73,12 @@ def places_of(settings: Settings) -> list[PurePath]:
 
 
 def options_of(
-    settings: Settings, *, accept_loss: bool = False, now_ms: int | None = None, clean_marker: bool = False
+    settings: Settings,
+    *,
+    accept_loss: bool = False,
+    now_ms: int | None = None,
+    clean_marker: bool = False,
+    roll_from: int | None = None,
 ) -> PlanOptions:
     """Return what a plan depends on besides the bytes."""
     return PlanOptions(
@@ -82,7 +91,31 @@ def options_of(
         user=settings.user,
         now_ms=now_ms,
         clean_marker=clean_marker,
+        roll_from=roll_from,
     )
+
+
+def add_roll(parser: argparse.ArgumentParser) -> None:
+    """Add the roll of active segments, which spares a broker their scan."""
+    parser.add_argument(
+        "--roll-from",
+        metavar="SIZE",
+        help="roll active segments of SIZE or more, so that a broker need not scan them (1MiB)",
+    )
+    parser.add_argument("--keep-segments", action="store_true", help="roll no active segment")
+
+
+def roll_from(arguments: argparse.Namespace) -> int | None:
+    """Return from which size on active segments are rolled, None for none; `ConfigInvalid` for what is no size."""
+    if arguments.keep_segments:
+        return None
+    text = arguments.roll_from
+    if text is None:
+        return _ROLL_FROM
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise ConfigInvalid(f"--roll-from {printable(text)}: not {error}") from None
 
 
 def add_marker(parser: argparse.ArgumentParser) -> None:
