@@ -129,7 +129,7 @@ def _roll(survey: Survey, logs: Logs) -> Roll | None:
     if active.valid_size < max(least, 1) or any(f.kind is Damage.INDEX_OVERFULL for f in active.findings):
         return None
     end = logs.end(points.log_start)
-    return Roll(end, active.valid_size) if logs.start(points.log_start) < end <= INT64_MAX else None
+    return Roll(end, active.valid_size) if logs.start(points.log_start) < end < INT64_MAX else None
 
 
 def _is_regular(name: str) -> bool:

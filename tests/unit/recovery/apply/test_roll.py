@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.batches import batch_v2
 from support.faults import read_tree, write_tree
 from support.log_dirs import (
     END,
@@ -35,6 +36,7 @@ from recovery.plan.orders import Orders
 from recovery.plan.plan import rolling_segments
 from recovery.plan.results import HandedOver
 from storage.base.errors import NoRoom, PlanStale
+from storage.base.units import INT64_MAX
 from storage.disk.fs import Fs, OsFs
 
 ROLL = OPTIONS._replace(roll_from=1)
@@ -67,6 +69,13 @@ def test_a_roll_leaves_trimmed_indexes_and_an_empty_segment_at_the_log_end_that_
         name: data for name, data in SOUND.items() if name != POINTS
     }
     assert set(decode_offsets(found[POINTS]).values()) == {END}
+
+
+def test_the_segment_that_a_roll_ends_has_the_closing_entry_that_a_killed_broker_had_not_written() -> None:
+    files, name = killed(), place(20, "timeindex")
+    fs = on_disk(files | {name: SOUND[name][:-12] + bytes(2400)})
+    assert len(handed_over(fs).rolls) == 1
+    assert contents(fs)[name] == SOUND[name]
 
 
 def test_after_a_roll_there_is_nothing_to_do_and_nothing_to_roll() -> None:
@@ -114,6 +123,17 @@ def test_a_held_partition_is_not_rolled() -> None:
 
 def test_a_log_of_which_all_records_are_deleted_is_not_rolled() -> None:
     assert handed_over(on_disk(killed() | {STARTS: checkpoint({"orders-0": END})})).rolls == ()
+
+
+def test_a_log_that_ends_at_the_last_of_all_offsets_is_not_rolled() -> None:
+    for base, rolls in ((INT64_MAX - 2, 0), (INT64_MAX - 3, 1)):
+        tops = {POINTS: checkpoint({"orders-0": 0}), STARTS: checkpoint({})}
+        fs = on_disk(tops | {place(base): batch_v2(base, 2)})
+        recover(fs, ROLL)
+        (partition,) = plan_of(fs, ROLL).partitions
+        assert partition.loaded is not None
+        assert partition.loaded.log_end == base + 2
+        assert len(rolling_segments(plan_of(fs, ROLL))) == rolls
 
 
 def test_an_active_segment_that_is_flushed_is_rolled_too_for_a_broker_scans_it_as_well() -> None:
