@@ -25,7 +25,6 @@ from interop.kafka_lab import Broker, Cluster
 
 TOPIC = "filled"
 CONFIG = {
-    "log.segment.bytes": str(8 << 20),
     "log.flush.offset.checkpoint.interval.ms": "3600000",
     "log.retention.check.interval.ms": "3600000",
 }
@@ -38,11 +37,11 @@ WAYS: dict[str, list[str] | None] = {
 LOADED = re.compile(r"Loaded (\d+) logs in (\d+)ms")
 
 
-def fill(cluster: Cluster, partitions: int, size: int) -> None:
+def fill(cluster: Cluster, partitions: int, size: int, batch_bytes: int) -> None:
     """Produce `size` bytes in records of 1 KiB, spread over the partitions, and wait for them."""
     cluster.create_topic(TOPIC, partitions=partitions)
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 20, "enable.idempotence": True,
-                         "queue.buffering.max.messages": 100_000})  # fmt: skip
+                         "queue.buffering.max.messages": 100_000, "batch.size": batch_bytes})  # fmt: skip
     value = bytes(range(256)) * 4
     for number in range(size // len(value)):
         while True:
@@ -95,15 +94,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--partitions", type=int, default=100)
+    parser.add_argument("--segment-mib", type=int, default=8)
+    parser.add_argument("--batch-bytes", type=int, default=16 << 10)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--scratch", type=Path)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     with contextlib.ExitStack() as held:
         scratch = held.enter_context(tempfile.TemporaryDirectory(dir=asked.scratch))
-        cluster = held.enter_context(Cluster(Path(scratch) / "cluster", config=CONFIG))
+        config = CONFIG | {"log.segment.bytes": str(asked.segment_mib << 20)}
+        cluster = held.enter_context(Cluster(Path(scratch) / "cluster", config=config))
         broker = cluster[0]
-        fill(cluster, asked.partitions, asked.mib << 20)
+        fill(cluster, asked.partitions, asked.mib << 20, asked.batch_bytes)
         broker.kill()
         kept = Path(scratch) / "kept"
         shutil.copytree(broker.log_dirs[0], kept)
