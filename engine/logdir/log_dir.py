@@ -212,13 +212,13 @@ class LogDir:
     def delete(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
         """Put partitions out of the way; what is in them goes after the delay of the defaults."""
         due = now_ms + self.options.defaults.file_delete_delay_ms
-        gone = list(partitions)
-        for name in gone:
+        names = list(partitions)
+        for name in names:
             if (opened := self.partitions.pop(name, None)) is not None:
                 opened.let_go()
             self._points[CLEANER_OFFSETS].pop(name, None)
         self._write(CLEANER_OFFSETS)
-        for name in gone:
+        for name in names:
             waiting = mark_deleted(self._fs, self.path, name, self.options.draw_id())
             self._fs.set_mtime(waiting, now_ms * 1_000_000)
             self._waiting.append((due, waiting))

@@ -47,13 +47,13 @@ def recover_log_dir(fs: Fs, log_dir: PurePath, options: ManagerOptions, now_ms: 
 
 
 def _evidence(plan: LogDirPlan, decision: str) -> str:
-    found = [verdict.finding for verdict in plan.all_verdicts() if verdict.decision == decision]
-    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    if not found:
+    findings = [verdict.finding for verdict in plan.all_verdicts() if verdict.decision == decision]
+    more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
+    if not findings:
         return decision
-    path = found[0].path
+    path = findings[0].path
     place = path.relative_to(plan.log_dir) if path.is_relative_to(plan.log_dir) else path
-    return f"{printable(place)}: {found[0].evidence}{more}"
+    return f"{printable(place)}: {findings[0].evidence}{more}"
 
 
 def needs_a_look(fs: ReadFs, directory: PurePath) -> bool:

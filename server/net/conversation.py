@@ -218,19 +218,19 @@ class Conversation:
             self._client = replace(self._client, principal=login.principal)
             self._login = None
 
-    def _answered(self, slot: _Slot, done: asyncio.Future[Answer]) -> None:
+    def _answered(self, slot: _Slot, answer: asyncio.Future[Answer]) -> None:
         if self._is_over:
-            if not done.cancelled() and done.exception() is None:
-                discard(done.result())
+            if not answer.cancelled() and answer.exception() is None:
+                discard(answer.result())
             return
-        if done.cancelled():
+        if answer.cancelled():
             self._sink.close("a request was given up")
             return
-        error = done.exception()
+        error = answer.exception()
         if error is not None:
             self._fail(error)
             return
-        self._finish(slot, done.result())
+        self._finish(slot, answer.result())
         self._send_ready()
         self.pump()
 

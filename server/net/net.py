@@ -223,17 +223,17 @@ class WireServer:
         while True:
             await asyncio.sleep(limits.sweep_ms / 1000)
             now = self.loop.time()
-            for each in tuple(self._transports):
-                if each.conversation is None:  # the handshake has a limit of its own
+            for transport in tuple(self._transports):
+                if transport.conversation is None:  # the handshake has a limit of its own
                     continue
-                each.look()
-                still = (now - each.moved) * 1000
-                if not each.conversation.is_logged_in and (now - each.began) * 1000 > limits.login_ms:
-                    self._expire(each, "login")
-                elif each.is_midway and still > limits.frame_ms:
-                    self._expire(each, "frame_late")
-                elif still > limits.idle_ms and (each.is_congested or not each.conversation.is_busy):
-                    self._expire(each, "idle")
+                transport.look()
+                still = (now - transport.moved) * 1000
+                if not transport.conversation.is_logged_in and (now - transport.began) * 1000 > limits.login_ms:
+                    self._expire(transport, "login")
+                elif transport.is_midway and still > limits.frame_ms:
+                    self._expire(transport, "frame_late")
+                elif still > limits.idle_ms and (transport.is_congested or not transport.conversation.is_busy):
+                    self._expire(transport, "idle")
 
     def _expire(self, transport: Transport, kind: str) -> None:
         self.tally.closed[kind] += 1
@@ -254,21 +254,24 @@ class WireServer:
 
     async def _finish(self) -> None:
         until = self.loop.time() + self._options.limits.stop_ms / 1000
-        for each in tuple(self._transports):
-            if each.conversation is None:
-                each.close("the listener stops")
+        for transport in tuple(self._transports):
+            if transport.conversation is None:
+                transport.close("the listener stops")
             else:
-                each.conversation.end()
+                transport.conversation.end()
         for ending in self._dispatcher.ending:
             ending()
         while self._transports and self.loop.time() < until:
-            for each in tuple(self._transports):
-                if not (each.conversation is not None and each.conversation.is_busy) and not each.is_congested:
-                    each.close("the listener stops")
+            for transport in tuple(self._transports):
+                if (
+                    not (transport.conversation is not None and transport.conversation.is_busy)
+                    and not transport.is_congested
+                ):
+                    transport.close("the listener stops")
             if self._transports:
                 await asyncio.sleep(0.01)
-        for each in tuple(self._transports):
-            each.close("the listener stops")
+        for transport in tuple(self._transports):
+            transport.close("the listener stops")
         for ended in self._dispatcher.ended:
             await ended()
         self._over.set_result(None)

@@ -29,14 +29,14 @@ class PlainTransport(Transport):
 
     def __init__(
         self,
-        made: socket.socket,
+        connection: socket.socket,
         reader: FrameReader,
         received_into: memoryview,
         tally: Tally,
         closed: Callable[[PlainTransport], None],
     ) -> None:
         super().__init__(reader, tally)
-        self._socket, self._shared = made, received_into
+        self._socket, self._shared = connection, received_into
         self._closed = closed
         self.conversation: Conversation
 
@@ -115,12 +115,12 @@ class PlainTransport(Transport):
 
     def _write(self) -> None:
         """Send until the peer takes no more, or others are to have their turn."""
-        left = _A_TURN
+        budget = _A_TURN
         try:
-            while self._out and left > 0:
+            while self._out and budget > 0:
                 first = self._out[0]
                 count = self._send_range(first) if isinstance(first, FileRange) else self._send_memory()
-                left -= count
+                budget -= count
                 self._tally.sent += count
                 self.moved = self._loop.time()
         except (BlockingIOError, InterruptedError):

@@ -182,11 +182,11 @@ class SaslLogin:
             raise CloseConnection(_REFUSED) from None
 
     def _handshake(self, request: Request) -> Mapping[str, object]:
-        made = _EXCHANGES.get(request.body.mechanism)
-        if made is None:
+        exchange = _EXCHANGES.get(request.body.mechanism)
+        if exchange is None:
             self.has_failed = True
             return {"error_code": ErrorCode.UNSUPPORTED_SASL_MECHANISM, "mechanisms": list(MECHANISMS)}
-        self._exchange = made(self._users)
+        self._exchange = exchange(self._users)
         self.takes_tokens = request.api_version == 0
         return {"error_code": ErrorCode.NONE, "mechanisms": list(MECHANISMS)}
 

@@ -148,18 +148,18 @@ class TlsTransport(Transport, asyncio.BufferedProtocol):
         if self._ends_when_sent and not self._out and not self.is_closed:
             transport.close()  # asyncio sends what it holds, then `connection_lost`
 
-    def _piece(self, found: FileRange) -> memoryview | None:
+    def _piece(self, piece: FileRange) -> memoryview | None:
         """Return the next bytes of a range, None where the file has no more."""
-        size = min(found.size - self._sent_of_first, _PIECE)
+        size = min(piece.size - self._sent_of_first, _PIECE)
         buffer = memoryview(bytearray(size))
         try:
-            count = found.file.read_into(found.position + self._sent_of_first, buffer)
+            count = piece.file.read_into(piece.position + self._sent_of_first, buffer)
         except (OSError, ValueError):
             return None
         if count < size:
             return None
         self._sent_of_first += size
-        if self._sent_of_first == found.size:
+        if self._sent_of_first == piece.size:
             self._sent_of_first = 0
             close_files([self._out.popleft()])
         return buffer

@@ -118,26 +118,28 @@ class _Served:
     def leave(self, call: Call) -> Values:
         body = call.body
         if call.version < _MANY_MEMBERS:
-            left = self._groups.leave(body.group_id, [(body.member_id, None)])
-            return {"error_code": left if isinstance(left, ErrorCode) else left[0]}
+            errors = self._groups.leave(body.group_id, [(body.member_id, None)])
+            return {"error_code": errors if isinstance(errors, ErrorCode) else errors[0]}
         members = [(member.member_id, member.group_instance_id) for member in body.members]
-        left = self._groups.leave(body.group_id, members)
-        if isinstance(left, ErrorCode):
-            return {"error_code": left}
+        errors = self._groups.leave(body.group_id, members)
+        if isinstance(errors, ErrorCode):
+            return {"error_code": errors}
         return {
             "error_code": ErrorCode.NONE,
             "members": [
                 {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
-                for (member_id, instance_id), error in zip(members, left, strict=True)
+                for (member_id, instance_id), error in zip(members, errors, strict=True)
             ],
         }
 
     def list_groups(self, call: Call) -> Values:
-        found = listed(
+        groups = listed(
             self._groups.partitions.shards, get(call.body, "states_filter", ()), get(call.body, "types_filter", ())
         )
         return (
-            {"error_code": found} if isinstance(found, ErrorCode) else {"error_code": ErrorCode.NONE, "groups": found}
+            {"error_code": groups}
+            if isinstance(groups, ErrorCode)
+            else {"error_code": ErrorCode.NONE, "groups": groups}
         )
 
     def describe_groups(self, call: Call) -> Values:

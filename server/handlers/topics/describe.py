@@ -40,13 +40,13 @@ def handlers(parts: Parts) -> dict[int, Handler]:
     return {ApiKey.DESCRIBE_LOG_DIRS: log_dirs, ApiKey.DESCRIBE_PRODUCERS: producers}
 
 
-def _log_dir(found: LogDirView, wanted: set[tuple[str, int]] | None) -> dict[str, object]:
-    path = _text(found.path)
-    if found.offline is not None:
+def _log_dir(view: LogDirView, names: set[tuple[str, int]] | None) -> dict[str, object]:
+    path = _text(view.path)
+    if view.offline is not None:
         return {"error_code": ErrorCode.KAFKA_STORAGE_ERROR, "log_dir": path}
     topics: dict[str, list[dict[str, object]]] = {}
-    for name, size in sorted(found.sizes.items()):
-        if wanted is None or name in wanted:
+    for name, size in sorted(view.sizes.items()):
+        if names is None or name in names:
             one: dict[str, object] = {
                 "partition_index": name.partition,
                 "partition_size": size,
@@ -58,8 +58,8 @@ def _log_dir(found: LogDirView, wanted: set[tuple[str, int]] | None) -> dict[str
         "error_code": ErrorCode.NONE,
         "log_dir": path,
         "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
-        "total_bytes": found.total_bytes,
-        "usable_bytes": found.free_bytes,
+        "total_bytes": view.total_bytes,
+        "usable_bytes": view.free_bytes,
     }
 
 

@@ -327,6 +327,16 @@ def test_no_topics_are_all_topics_in_version_0_and_none_in_later_ones(version: i
     run(test)
 
 
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+def test_the_topics_of_coordinators_are_internal(topic: str) -> None:
+    async def test(reading: Reading) -> None:
+        await reading.store.run(lambda m: m.topics.create(topic, 1, {}, NOW))
+        answer = await reading.ask(ApiKey.METADATA, 9, {"topics": None})
+        assert {found["name"]: found["is_internal"] for found in answer["topics"]} == {"orders": False, topic: True}
+
+    run(test)
+
+
 def test_settings_tell_where_each_comes_from() -> None:
     async def test(reading: Reading) -> None:
         reading.manager.topics.create("small", 1, {"segment.bytes": "2000000"}, NOW)
