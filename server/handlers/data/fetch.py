@@ -1,6 +1,7 @@
 """Fetch: ranges of the logs, as they are in the files; waits for more where there is not enough.
 
-There are no fetch sessions: the session is always 0, and a client that names another gets an error.
+There are no fetch sessions: a full fetch is answered whatever session it names, as a broker does, and one that goes on
+with a session gets an error.
 Source: Apache Kafka 4.3.0, ReplicaManager.fetchMessages, DelayedFetch, KafkaApis.handleFetchRequest; KIP-74, KIP-227.
 """
 
@@ -32,6 +33,8 @@ _IDS_FROM: Final = 13
 _COPIED: Final = 512 << 10
 """Bytes of one answer that are read into memory; ranges behind that go from the file however small they are."""
 _NOTHING: Final = Fetched()
+_FULL_FETCH: Final = (-1, 0)
+"""Session epochs that end a session or ask for a new one."""
 
 
 def handlers(parts: Parts) -> dict[int, Handler]:
@@ -39,7 +42,7 @@ def handlers(parts: Parts) -> dict[int, Handler]:
     files, ids = SharedFiles(), TopicIds(parts.store)
 
     def fetch(call: Call) -> Answer | asyncio.Future[Answer]:
-        if get(call.body, "session_id", 0):
+        if get(call.body, "session_epoch", -1) not in _FULL_FETCH:
             return {"error_code": ErrorCode.FETCH_SESSION_ID_NOT_FOUND}
         request = _Fetch(parts, files, ids, call)
         request.read_all()

@@ -59,7 +59,8 @@ def handlers(parts: Parts) -> dict[int, Handler]:
     def describe(call: Call) -> Mapping[str, object]:
         with_synonyms = bool(get(call.body, "include_synonyms", False))
         results = []
-        for resource in call.body.resources:
+        resources = {(each.resource_type, each.resource_name): each for each in reversed(call.body.resources)}
+        for resource in reversed(resources.values()):
             described = _described(store, resource, call.info.node_id)
             if isinstance(described, list):
                 keys = resource.configuration_keys
