@@ -7,7 +7,7 @@ from checkpoint.markers import PARTITION_METADATA
 from recovery.partition.changes import Changes
 from recovery.partition.cutting import Logs
 from recovery.partition.partition import Survey
-from recovery.partition.tiering import log_start_of
+from recovery.partition.tiering import is_tiered, log_start_of
 from recovery.plan.findings import Damage
 from recovery.plan.plan import (
     Action,
@@ -124,7 +124,8 @@ def _roll(survey: Survey, logs: Logs) -> Roll | None:
     points, least = survey.points, survey.options.roll_from
     if least is None or points.clean or points.metadata or not logs.kept or logs.held:
         return None
-    if not _is_regular(survey.partition):
+    # A local tier of one empty segment is not yet tried with a broker.
+    if not _is_regular(survey.partition) or is_tiered(points, logs.kept[0].base_offset):
         return None
     active = logs.report_on(logs.kept[-1])
     if active.valid_size < max(least, 1) or any(f.kind is Damage.INDEX_OVERFULL for f in active.findings):

@@ -68,11 +68,8 @@ def test_after_a_kill_a_recovery_finds_nothing_lost_and_the_broker_serves_both_t
     status, told = recover(life, "--roll-from", "1")
     assert status == 0, told
     assert {topic: tiered.epochs(life.log_dir, topic) for topic in TIERED} == history
-    rolled = {topic: base for topic, base in active.items() if tiered.bases(life.log_dir, topic)[-1] > base}
-    assert rolled
+    assert {topic: tiered.bases(life.log_dir, topic)[-1] for topic in TIERED} == active, "a tiered topic is rolled"
     serve(life)
-    for topic, base in rolled.items():  # what was rolled goes to the remote tier as any closed segment
-        assert base in {int(Path(name).name[:20]) for name in tiered.remote_logs(life.cluster.directory, topic)}
 
 
 def tear(path: Path, size: int) -> None:

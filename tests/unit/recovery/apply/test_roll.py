@@ -125,6 +125,11 @@ def test_a_log_of_which_all_records_are_deleted_is_not_rolled() -> None:
     assert handed_over(on_disk(killed() | {STARTS: checkpoint({"orders-0": END})})).rolls == ()
 
 
+def test_a_log_that_may_have_a_remote_tier_is_not_rolled() -> None:
+    starts = killed() | {STARTS: checkpoint({"orders-0": 0})}  # which a broker notes for tiered logs only
+    assert handed_over(on_disk(starts)).rolls == ()
+
+
 def test_a_log_that_ends_at_the_last_of_all_offsets_is_not_rolled() -> None:
     for base, rolls in ((INT64_MAX - 2, 0), (INT64_MAX - 3, 1)):
         tops = {POINTS: checkpoint({"orders-0": 0}), STARTS: checkpoint({})}
