@@ -1,7 +1,8 @@
-"""From a kill to a broker that serves: the broker alone, with the hook before it, and with the hook and its marker.
+"""From a kill to a broker that serves: the broker alone, and with the hook before it: without rolls, rolled, marked.
 
-A real broker is filled, killed, and its directory copied; each way starts from the same bytes. The time is that until
-the broker has loaded its logs and answers a client about a topic; what it read is what the kernel counts for it.
+A real broker is filled, killed, and its directory copied; each way starts from the same bytes. Loading is what the
+broker says of its logs; the outage is hook and loading together. `serves` is the time until the broker answers a client
+about the topic; what it read is what the kernel counts for it.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from interop.kafka_lab import Broker, Cluster
 
 TOPIC = "filled"
 CONFIG = {
-    "log.segment.bytes": str(8 << 20),
     "log.flush.offset.checkpoint.interval.ms": "3600000",
     "log.retention.check.interval.ms": "3600000",
 }
 WAYS: dict[str, list[str] | None] = {
     "broker alone": None,
+    "hook keeps segments, then broker": ["--keep-segments"],
     "hook, then broker": [],
     "hook with marker, then broker": ["--clean-marker", "4.3"],
 }
 LOADED = re.compile(r"Loaded (\d+) logs in (\d+)ms")
 
 
-def fill(cluster: Cluster, partitions: int, size: int) -> None:
+def fill(cluster: Cluster, partitions: int, size: int, batch_bytes: int) -> None:
     """Produce `size` bytes in records of 1 KiB, spread over the partitions, and wait for them."""
     cluster.create_topic(TOPIC, partitions=partitions)
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 20, "enable.idempotence": True,
-                         "queue.buffering.max.messages": 100_000})  # fmt: skip
+                         "queue.buffering.max.messages": 100_000, "batch.size": batch_bytes})  # fmt: skip
     value = bytes(range(256)) * 4
     for number in range(size // len(value)):
         while True:
@@ -93,15 +94,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--partitions", type=int, default=100)
+    parser.add_argument("--segment-mib", type=int, default=8)
+    parser.add_argument("--batch-bytes", type=int, default=16 << 10)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--scratch", type=Path)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     with contextlib.ExitStack() as held:
         scratch = held.enter_context(tempfile.TemporaryDirectory(dir=asked.scratch))
-        cluster = held.enter_context(Cluster(Path(scratch) / "cluster", config=CONFIG))
+        config = CONFIG | {"log.segment.bytes": str(asked.segment_mib << 20)}
+        cluster = held.enter_context(Cluster(Path(scratch) / "cluster", config=config))
         broker = cluster[0]
-        fill(cluster, asked.partitions, asked.mib << 20)
+        fill(cluster, asked.partitions, asked.mib << 20, asked.batch_bytes)
         broker.kill()
         kept = Path(scratch) / "kept"
         shutil.copytree(broker.log_dirs[0], kept)
@@ -114,17 +118,18 @@ def main() -> None:
 
 def show(found: dict[str, list[dict[str, Any]]], *, as_json: bool) -> None:
     """Print a row for each way: medians of the seconds, and what the last round counted."""
-    alone = statistics.median(each["broker"] for each in found["broker alone"])
+    alone = statistics.median(each["loading_ms"] / 1000 for each in found["broker alone"])
     if not as_json:
-        print(f"{'':32}{'hook s':>8}{'broker s':>10}{'together':>10}{'ratio':>7}{'MiB read':>10}{'scanned':>9}")
+        print(f"{'':34}{'hook s':>8}{'loading s':>11}{'outage s':>10}{'of alone':>10}{'serves s':>10}{'MiB read':>10}")
     for name, each in found.items():
-        hook, own = (statistics.median(one[key] for one in each) for key in ("hook", "broker"))
-        told = {"way": name, **each[-1], "hook": hook, "broker": own, "ratio": alone / (hook + own)}
+        hook, own, loading = (statistics.median(one[key] for one in each) for key in ("hook", "broker", "loading_ms"))
+        outage = hook + loading / 1000
+        told = {"way": name, **each[-1], "hook": hook, "broker": own, "loading_ms": loading, "of_alone": outage / alone}
         if as_json:
             print(json.dumps(told))
             continue
-        figures = f"{hook:8.2f}{own:10.2f}{hook + own:10.2f}{told['ratio']:7.2f}"
-        print(f"{name:32}{figures}{told['read'] / 2**20:10.0f}{told['scans']:9}")
+        figures = f"{hook:8.2f}{loading / 1000:11.2f}{outage:10.2f}{told['of_alone']:10.2f}{own:10.2f}"
+        print(f"{name:34}{figures}{told['read'] / 2**20:10.0f}")
 
 
 if __name__ == "__main__":

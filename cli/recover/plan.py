@@ -13,10 +13,12 @@ from cli.settings.arguments import (
     add_files,
     add_marker,
     add_output,
+    add_roll,
     add_work,
     flags_of,
     options_of,
     require_paths,
+    roll_from,
     settings_of,
     wants_marker,
 )
@@ -37,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `plan`."""
     add_work(parser)
     parser.add_argument("--accept-loss", action="store_true", help="cut damage in flushed data too, keeping a copy")
+    add_roll(parser)
     add_marker(parser)
     add_healing(parser)
     parser.add_argument("--out", metavar="FILE", help="write the plan to FILE, which must not exist yet, for apply")
@@ -52,6 +55,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         accept_loss=arguments.accept_loss,
         heals=bool(arguments.heal_from),
         clean_marker=wants_marker(arguments),
+        roll_from=roll_from(arguments),
     )
     flags = flags_of(arguments, options)
     return show_plan(console, settings, options, flags, out=arguments.out, replicas=replicas_of(arguments, ()))

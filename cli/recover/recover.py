@@ -15,10 +15,12 @@ from cli.settings.arguments import (
     add_files,
     add_marker,
     add_output,
+    add_roll,
     add_work,
     flags_of,
     options_of,
     require_paths,
+    roll_from,
     settings_of,
     wants_marker,
 )
@@ -40,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_healing(parser)
     add_hand_over(parser)
     add_tails(parser)
+    add_roll(parser)
     add_marker(parser)
     add_files(parser)
     add_output(parser, events=True)
@@ -53,6 +56,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         accept_loss=arguments.accept_loss,
         heals=bool(arguments.heal_from),
         clean_marker=wants_marker(arguments),
+        roll_from=roll_from(arguments),
     )
     flags = flags_of(arguments, options)
     if arguments.dry_run:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final
 
 from cli.settings.settings import DEPTHS, FILES, KEYS, PROGRESS, Settings, load_settings
 from cli.settings.targets import absolute
 from recovery.plan.plan import PlanOptions
 from recovery.report.outcome import Flags
 from storage.base.errors import ConfigInvalid, printable
+from storage.base.quantities import parse_size
+
+_ROLL_FROM: Final = 1 << 20
+"""Bytes of an active segment that a broker scans in about the time that a roll takes."""
 
 
 def add_output(parser: argparse.ArgumentParser, *, events: bool = False) -> None:
@@ -80,6 +84,7 @@ def options_of(
     heals: bool = False,
     now_ms: int | None = None,
     clean_marker: bool = False,
+    roll_from: int | None = None,
 ) -> PlanOptions:
     """Return what a plan depends on besides the bytes.
 
@@ -99,6 +104,7 @@ def options_of(
         user=settings.user,
         now_ms=now_ms,
         clean_marker=clean_marker,
+        roll_from=roll_from,
     )
 
 
@@ -112,10 +118,11 @@ def flags_of(arguments: argparse.Namespace, options: PlanOptions) -> Flags:
         looking += ["--topic", topic]
     planning = ["--accept-loss"] if options.accept_loss else []
     recovering = ["--keep-points"] if _value(arguments, "keep_points") else []
+    recovering += ["--keep-segments"] if _value(arguments, "keep_segments") else []
     return Flags(
         (*looking, *_given(arguments, "user", *FILES)),
         (*planning, *_given(arguments, "clean_marker", "heal_from", "heal_config")),
-        (*recovering, *_given(arguments, "quarantine", "keep_tail")),
+        (*recovering, *_given(arguments, "quarantine", "keep_tail", "roll_from")),
     )
 
 
@@ -130,6 +137,29 @@ def _given(arguments: argparse.Namespace, *names: str) -> list[str]:
 
 def _value(arguments: argparse.Namespace, name: str) -> object:
     return getattr(arguments, name, None)
+
+
+def add_roll(parser: argparse.ArgumentParser) -> None:
+    """Add the roll of active segments, which spares a broker their scan."""
+    parser.add_argument(
+        "--roll-from",
+        metavar="SIZE",
+        help="roll active segments of SIZE or more, so that a broker need not scan them (1MiB)",
+    )
+    parser.add_argument("--keep-segments", action="store_true", help="roll no active segment")
+
+
+def roll_from(arguments: argparse.Namespace) -> int | None:
+    """Return from which size on active segments are rolled, None for none; `ConfigInvalid` for what is no size."""
+    if arguments.keep_segments:
+        return None
+    text = arguments.roll_from
+    if text is None:
+        return _ROLL_FROM
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise ConfigInvalid(f"--roll-from {printable(text)}: not {error}") from None
 
 
 def add_marker(parser: argparse.ArgumentParser) -> None:

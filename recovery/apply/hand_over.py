@@ -1,9 +1,10 @@
-"""Hands a log directory over to a broker: lets its recovery points rise to the log ends, and may leave a marker.
+"""Hands a log directory over to a broker: rolls active segments, lets recovery points rise, and may leave a marker.
 
 Everything up to a log end has been verified by then: below the old recovery point it was flushed, above it every batch
 was read. What is missing is that it is durable, for after a kill much of it is in the page cache alone. So each file
-that may hold such bytes is synced, with the directories, and only then do the points rise: a broker that starts scans
-its active segments and nothing else. docs/operate/hand-over.md says what is promised.
+that may hold such bytes is synced, with the directories. Then large active segments are rolled, and only then do the
+points rise to the log ends: a broker that starts scans its active segments and nothing else.
+docs/operate/hand-over.md says what is promised.
 Source: Apache Kafka 4.3.0, LogLoader, LogManager, CleanShutdownFileHandler; behaviour tried with that version.
 """
 
@@ -17,14 +18,22 @@ from typing import Final
 from checkpoint.markers import encode_clean_shutdown
 from checkpoint.offsets import decode_offsets, encode_offsets
 from recovery.apply.execute import Applying, execute
+from recovery.apply.roll import roll, rolling_partitions, take_back
 from recovery.apply.together import is_on, shared_volume
 from recovery.logdir.log_dir import MARKER, RECOVERY_POINTS
 from recovery.partition.points import SMALL_FILE_LIMIT
 from recovery.plan.digest import sha256_of
 from recovery.plan.orders import Orders
-from recovery.plan.plan import LogDirPlan, RecoveryPlan, ReplaceFile, Seen, regular_partitions, rising_points
-from recovery.plan.results import HandedOver, Rise
-from storage.base.errors import CorruptData, FileVanished
+from recovery.plan.plan import (
+    LogDirPlan,
+    RecoveryPlan,
+    ReplaceFile,
+    Seen,
+    regular_partitions,
+    rising_points,
+)
+from recovery.plan.results import HandedOver, Rise, Rolled
+from storage.base.errors import CorruptData, DiskFull, FileVanished, NoRoom
 from storage.base.names import FileRole, FileState, parse_file_name
 from storage.base.units import Offset, TopicPartition
 from storage.disk.fs import Fs, ReadFs, read_all, replace_atomically
@@ -47,21 +56,25 @@ def hand_over(
     threads: int = 1,
     synced: AbstractSet[PurePath] = frozenset(),
 ) -> HandedOver:
-    """Make durable what was verified, then let the recovery points rise; with `marker` leave one, last of all.
+    """Make durable what was verified, roll active segments, then let the recovery points rise; with `marker` leave one.
 
     `plan` is what a look at the directory found, and must be empty; the caller holds the lock. What is among `synced`
     is durable: written, synced and not touched since, while the lock was held. The checkpoint of before
-    is kept like everything else that is replaced. Raises `WriteFault`, `NoRoom` and `PlanStale` as `execute` does;
+    is kept like everything else that is replaced. Beside a marker no segment is rolled, for nothing is scanned; nor
+    without room for it. Raises `WriteFault`, `NoRoom` and `PlanStale` as `execute` does;
     the points are then as they were. A marker that cannot be left is no error: `refused` says why.
     """
     assert plan.is_empty
     path = plan.log_dir / RECOVERY_POINTS
     known = _known_points(fs, path)
-    rising = rising_points(plan)
+    is_marked = MARKER in fs.entries(plan.log_dir)
+    refused = _why_no_marker(fs, plan) if marker and not is_marked else ""
+    left = is_marked or (marker and not refused)
+    rising, rolling = rising_points(plan), {} if left else rolling_partitions(plan)
     if known is None and plan.is_held:
         # New points would say of what is held that none of it was flushed; it would be cut as a torn tail next time.
-        rising = {}
-    made_durable = _make_durable(fs, plan, rising, synced, threads)
+        rising, rolling = {}, {}
+    made_durable = _make_durable(fs, plan, rising | rolling, synced, threads)
     entries = dict(known or {})
     rises = []
     for name, partition in rising.items():
@@ -69,14 +82,23 @@ def hand_over(
         old = entries.get(name)
         entries[name] = Offset(partition.loaded.log_end)
         rises.append(Rise(partition.partition, old, partition.loaded.log_end))
+    last = plan._replace(verdicts=(), before=(), partitions=(), after=(), preconditions=())
     if rises:
-        _replace_checkpoint(fs, plan, encode_offsets(entries), orders, reporter)
-    is_marked = MARKER in fs.entries(plan.log_dir)
-    refused = _why_no_marker(fs, plan) if marker and not is_marked else ""
-    left = is_marked or (marker and not refused)
+        last = last._replace(after=(_new_checkpoint(fs, plan, encode_offsets(entries)),))
+    partitions = tuple(roll(partition) for partition in rolling.values())
+    try:
+        _carry_out(fs, last._replace(partitions=partitions), encode_offsets(entries), orders, reporter, threads)
+    except (NoRoom, DiskFull):
+        if not rolling:
+            raise
+        take_back(fs, rolling.values())
+        rolling = {}
+        _carry_out(fs, last, encode_offsets(entries), orders, reporter, threads)
     if left and not is_marked:
         replace_atomically(fs, plan.log_dir / MARKER, encode_clean_shutdown(_NO_EPOCH), fs.stat(path))
-    return HandedOver(tuple(rises), made_durable, 0 if left else active_bytes(fs, plan), left, refused)
+    rolls = [Rolled(each.partition, *each.roll) for each in rolling.values() if each.roll is not None]
+    scans = 0 if left else active_bytes(fs, plan) - sum(roll.size for roll in rolls)
+    return HandedOver(tuple(rises), made_durable, scans, left, refused, tuple(rolls))
 
 
 def _known_points(fs: ReadFs, path: PurePath) -> dict[TopicPartition, Offset] | None:
@@ -86,12 +108,25 @@ def _known_points(fs: ReadFs, path: PurePath) -> dict[TopicPartition, Offset] | 
         return None
 
 
-def _replace_checkpoint(fs: Fs, plan: LogDirPlan, data: bytes, orders: Orders, reporter: Applying) -> None:
+def _new_checkpoint(fs: Fs, plan: LogDirPlan, data: bytes) -> ReplaceFile:
     path = plan.log_dir / RECOVERY_POINTS
     there = path.name in fs.entries(plan.log_dir)
-    action = ReplaceFile(path, len(data), sha256_of(data), there, _REASON)
-    last = plan._replace(verdicts=(), before=(), partitions=(), after=(action,), preconditions=())
-    execute(fs, last, lambda _: data, orders._replace(plan_id=last.plan_id), reporter)
+    return ReplaceFile(path, len(data), sha256_of(data), there, _REASON)
+
+
+def _carry_out(fs: Fs, last: LogDirPlan, points: bytes, orders: Orders, reporter: Applying, threads: int) -> None:
+    """Roll the segments, then replace the checkpoint by `points`: a plan that can be undone like any other."""
+    if not last.is_empty:
+        orders = orders._replace(plan_id=last.plan_id)
+        execute(
+            fs,
+            last,
+            lambda path: points if path.name == RECOVERY_POINTS else b"",
+            orders,
+            reporter,
+            threads=threads,
+            together=threads > 1,
+        )
 
 
 # ---- durable

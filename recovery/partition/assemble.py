@@ -7,16 +7,22 @@ from checkpoint.markers import PARTITION_METADATA
 from recovery.partition.changes import Changes
 from recovery.partition.cutting import Logs
 from recovery.partition.partition import Survey
-from recovery.partition.tiering import log_start_of
+from recovery.partition.tiering import is_tiered, log_start_of
+from recovery.plan.findings import Damage
 from recovery.plan.plan import (
     Action,
     LoadedOffsets,
     PlannedPartition,
     Precondition,
     RecoveryPlan,
+    Roll,
     Seen,
+    Trim,
     Verdict,
 )
+from storage.base.errors import CorruptData
+from storage.base.names import parse_directory_name
+from storage.base.units import INT64_MAX
 
 
 def assemble(survey: Survey, logs: Logs, changes: Changes) -> PlannedPartition:
@@ -40,6 +46,7 @@ def assemble(survey: Survey, logs: Logs, changes: Changes) -> PlannedPartition:
     if actions:
         touched |= {files.log.name for files in survey.resolved.segments}
     entries = survey.inventory.entries
+    roll = _roll(survey, logs)
     plan = RecoveryPlan(
         partition=survey.partition,
         directory=survey.directory,
@@ -52,7 +59,8 @@ def assemble(survey: Survey, logs: Logs, changes: Changes) -> PlannedPartition:
         cuts=changes.cuts,
         loaded=loaded,
         scanned_bytes=scanned_bytes(logs),
-        seen=None if actions else _seen(survey, loaded),
+        roll=roll,
+        seen=None if actions else _seen(survey, logs, loaded, roll),
     )
     return PlannedPartition(plan, dict(changes.contents))
 
@@ -87,15 +95,48 @@ def _order(verdict: Verdict) -> tuple[str, int, str]:
     return finding.path.name, finding.position or 0, finding.kind.value
 
 
-def _seen(survey: Survey, loaded: LoadedOffsets) -> Seen:
+def _seen(survey: Survey, logs: Logs, loaded: LoadedOffsets, roll: Roll | None) -> Seen:
     """Return what is known of a partition in which nothing is to be done."""
     resolved = survey.resolved
     segments = resolved.segments
     active = segments[-1].log_stat.size if segments else 0
     unflushed: list[str] = []
-    if loaded.recovery_point < loaded.log_end:
+    if loaded.recovery_point < loaded.log_end or roll is not None:
         first = max((f.base_offset for f in segments if f.base_offset <= loaded.recovery_point), default=0)
         unflushed += (name for files in segments if files.base_offset >= first for name in files.names_there())
         unflushed += (name for offset, name in resolved.snapshots.items() if offset >= first)
         unflushed += (n for n in (EPOCHS_NAME, PARTITION_METADATA) if n in survey.inventory.entries)
-    return Seen(active, loaded.log_end in resolved.snapshots, tuple(unflushed))
+    return Seen(active, loaded.log_end in resolved.snapshots, tuple(unflushed), _trims(survey, logs, roll))
+
+
+def _trims(survey: Survey, logs: Logs, roll: Roll | None) -> tuple[Trim, ...]:
+    if roll is None:
+        return ()
+    trims = logs.report_on(logs.kept[-1]).trims.items()
+    return tuple(Trim(path.name, size, survey.inventory.entries[path.name].stat.size) for path, size in trims)
+
+
+def _roll(survey: Survey, logs: Logs) -> Roll | None:
+    """Return the roll of a partition's active segment; None where it spares a broker little, or can not be done.
+
+    The end of the log must fit the name of a file and lie above the log start: at the start a broker deletes the
+    snapshot that the new segment relies on. Where the index is too small for the log it is not what a roll leaves.
+    """
+    points, least = survey.points, survey.options.roll_from
+    if least is None or points.clean or points.metadata or not logs.kept or logs.held:
+        return None
+    # A local tier of one empty segment is not yet tried with a broker.
+    if not _is_regular(survey.partition) or is_tiered(points, logs.kept[0].base_offset):
+        return None
+    active = logs.report_on(logs.kept[-1])
+    if active.valid_size < max(least, 1) or any(f.kind is Damage.INDEX_OVERFULL for f in active.findings):
+        return None
+    end = logs.end(points.log_start)
+    return Roll(end, active.valid_size) if logs.start(points.log_start) < end < INT64_MAX else None
+
+
+def _is_regular(name: str) -> bool:
+    try:
+        return parse_directory_name(name).state is None
+    except CorruptData:
+        return False

@@ -146,7 +146,7 @@ def _scanned(
             continue
         in_scope, is_last = number >= survey.scope, number == len(segments) - 1
         scanned = scan_segment(
-            shown.fs, ordered.files, options, reader, canonical=in_scope, active=is_last
+            shown.fs, ordered.files, options, reader, in_scope=in_scope, active=is_last
         )  # fmt: skip
         report = None if scanned.overflow_at is not None else ordered.translated(scanned)
         if report is None:

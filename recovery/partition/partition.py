@@ -131,7 +131,7 @@ class Survey:
         """How much of the logs is read whole; before `forget`."""
         sizes = {True: 0, False: 0}
         for job in self.jobs:
-            sizes[job.canonical] += job.files.log_stat.size
+            sizes[job.in_scope] += job.files.log_stat.size
         total = sum(files.log_stat.size for files in self.resolved.segments)
         return Coverage(sizes[True], sizes[False], total - sum(sizes.values()))
 

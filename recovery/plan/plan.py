@@ -144,6 +144,21 @@ class LoadedOffsets(NamedTuple):
     recovery_point: int
 
 
+class Roll(NamedTuple):
+    """A hand-over ends the active segment, of `size` bytes, and begins an empty one at `base_offset`, the log end."""
+
+    base_offset: int
+    size: int
+
+
+class Trim(NamedTuple):
+    """An index that has nothing but zeroes behind its first `size` bytes of `old_size`."""
+
+    name: str
+    size: int
+    old_size: int
+
+
 class Seen(NamedTuple):
     """What the survey of a partition has seen that a hand-over needs; no part of the plan."""
 
@@ -153,6 +168,8 @@ class Seen(NamedTuple):
     """The producers at the log end are on the disk."""
     unflushed: tuple[str, ...]
     """Files that may hold what is not durable: from the segment of the recovery point on, and those beside the log."""
+    trims: tuple[Trim, ...] = ()
+    """Indexes of the active segment, as a running broker keeps them preallocated."""
 
 
 class Coverage(NamedTuple):
@@ -204,6 +221,7 @@ class RecoveryPlan(NamedTuple):
     cuts: tuple[Cut, ...]
     loaded: LoadedOffsets | None
     scanned_bytes: int
+    roll: Roll | None = None
     seen: Seen | None = None
     coverage: Coverage = Coverage()
 
@@ -245,6 +263,8 @@ class PlanOptions(NamedTuple):
     now_ms: int | None = None
     clean_marker: bool = False
     """A clean shutdown marker will be left, so that preallocated indexes have to be trimmed first."""
+    roll_from: int | None = None
+    """A hand-over rolls active segments of so many bytes or more; None: no segment."""
 
 
 class LogDirPlan(NamedTuple):
@@ -326,6 +346,17 @@ def rising_points(plan: LogDirPlan) -> dict[TopicPartition, RecoveryPlan]:
         if partition.loaded is not None
         and not partition.held
         and partition.loaded.recovery_point < partition.loaded.log_end
+    }
+
+
+def rolling_segments(plan: LogDirPlan) -> dict[TopicPartition, RecoveryPlan]:
+    """Return the partitions of which a hand-over rolls the active segment once the plan is carried out."""
+    if plan.stopped:
+        return {}
+    return {
+        name: partition
+        for name, partition in regular_partitions(plan)
+        if partition.roll is not None and not partition.held
     }
 
 

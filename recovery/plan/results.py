@@ -14,6 +14,14 @@ class Rise(NamedTuple):
     new: int
 
 
+class Rolled(NamedTuple):
+    """The active segment of one partition, of `size` bytes, was ended; an empty one begins at `base_offset`."""
+
+    partition: str
+    base_offset: int
+    size: int
+
+
 class HandedOver(NamedTuple):
     """What was done. `broker_scans`: bytes that a broker will read again; `refused`: why there is no marker."""
 
@@ -22,6 +30,7 @@ class HandedOver(NamedTuple):
     broker_scans: int
     marker: bool = False
     refused: str = ""
+    rolls: tuple[Rolled, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,19 @@ def heal_row(note: HealNote, *, done: bool) -> tuple[str, str, str, str]:
 
 
 def handed_text(handed: HandedOver) -> str:
-    """Return how many recovery points rose, and what a broker will scan when it starts."""
+    """Return which segments were rolled, how many recovery points rose, and what a broker scans when it starts."""
     points = f"{count(len(handed.rises), 'recovery point')} raised to the log end; " if handed.rises else ""
+    if handed.rolls:
+        points = f"{rolls_text(len(handed.rolls), sum(roll.size for roll in handed.rolls))}; {points}"
     if handed.marker:
         return f"{points}marked as shut down cleanly: a broker scans nothing but its metadata log"
     reason = f" (no marker: {printable(handed.refused)})" if handed.refused else ""
     return f"{points}a broker will scan {full_size(handed.broker_scans)}{reason}"
+
+
+def rolls_text(segments: int, size: int) -> str:
+    """Return how many active segments are rolled, and how much a broker need not scan for that."""
+    return f"{count(segments, 'active segment')} of {full_size(size)} rolled"
 
 
 def tails_text(tails: KeptTails) -> str:

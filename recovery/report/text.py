@@ -20,9 +20,10 @@ from recovery.plan.plan import (
     TruncateTo,
     Verdict,
     rising_points,
+    rolling_segments,
 )
 from recovery.plan.words import count, full_size, grouped, short_size
-from recovery.report.notes import handed_text, heal_row, tails_text
+from recovery.report.notes import handed_text, heal_row, rolls_text, tails_text
 from recovery.report.outcome import Outcome, coverage_of, left_alone, next_steps, root_of, scanned_bytes
 from recovery.report.rows import Style, action_row, cut_row, findings_text, loss_lines, plain, rows_text, table
 from storage.base.errors import ExitStatus, printable
@@ -163,10 +164,23 @@ def plan_text(outcome: Outcome, style: Style = plain) -> str:
         if partition.actions or partition.held:
             lines += _partition_lines(partition, style)
     lines += _group("last", plan.after, style)
-    if rising := rising_points(plan):
-        lines += ["  " + style("then", "title"), f"    {count(len(rising), 'recovery point')} may rise to the log end"]
+    lines += _then_lines(plan, style)
     lines += findings_text(left_alone(plan), root_of(plan), style)
     return "\n".join([*lines, *_tail(outcome)])
+
+
+def _then_lines(plan: LogDirPlan, style: Style) -> list[str]:
+    """Return what the hand-over will do; beside a marker it rolls no segment."""
+    rising, rolls = (
+        rising_points(plan),
+        [each.roll for each in rolling_segments(plan).values() if each.roll is not None],
+    )
+    lines = []
+    if rolls and not plan.options.clean_marker:
+        lines.append(f"    {rolls_text(len(rolls), sum(roll.size for roll in rolls))}: a broker need not scan them")
+    if rising:
+        lines.append(f"    {count(len(rising), 'recovery point')} may rise to the log end")
+    return ["  " + style("then", "title"), *lines] if lines else []
 
 
 def recover_text(outcome: Outcome, style: Style = plain) -> str:

@@ -17,6 +17,8 @@ from crash.test_recovery_crashes import LIMIT, SEED
 from support.damages import flip
 from support.log_dirs import (
     BASES,
+    END,
+    EPOCHS,
     MARKER,
     OPTIONS,
     POINTS,
@@ -46,13 +48,19 @@ from recovery.apply.keeping import Keeper, spliced
 from recovery.apply.staging import Stager
 from recovery.logdir.survey import SilentReporter
 from recovery.plan.orders import Orders
-from recovery.plan.plan import LogDirPlan, Precondition, SplicePiece, SpliceSegment
+from recovery.plan.plan import (
+    LogDirPlan,
+    Precondition,
+    SplicePiece,
+    SpliceSegment,
+)
 from recovery.plan.results import HandedOver
 from storage.disk.fs import FileKind, Fs, replace_atomically
 
 Patch = pytest.MonkeyPatch
 PARTITION = TOP / "orders-0"
 MARKED = OPTIONS._replace(clean_marker=True)
+ROLLED = OPTIONS._replace(roll_from=1)
 FEW = 200
 
 
@@ -72,9 +80,14 @@ def point_of(files: Files) -> int:
 class Handing:
     """A sound log of which everything from the segment `unsynced` on is in the page cache alone."""
 
-    def __init__(self, unsynced: int, *, marker: bool) -> None:
-        self.unsynced, self.marker = unsynced, marker
+    def __init__(self, unsynced: int, *, marker: bool = False, rolled: bool = False) -> None:
+        self.unsynced, self.marker, self.rolled = unsynced, marker, rolled
+        self.options = MARKED if marker else ROLLED if rolled else OPTIONS
         self.files = SOUND | {POINTS: checkpoint({"orders-0": unsynced})}
+        if rolled:  # as a broker that is killed leaves the active segment
+            self.files |= {
+                place(20, suffix): SOUND[place(20, suffix)] + bytes(240) for suffix in ("index", "timeindex")
+            }
         self.looked_at: Files = self.files
         """What the hand-over that died has looked at: the first one, or the one after a first crash."""
 
@@ -97,7 +110,7 @@ class Handing:
         self.hand_over(fs, 1)
 
     def hand_over(self, fs: Fs, created_ms: int) -> HandedOver:
-        plan = plan_of(fs, MARKED if self.marker else OPTIONS)
+        plan = plan_of(fs, self.options)
         orders = Orders(plan.plan_id, created_ms, "test")
         return hand_over(fs, plan, orders, SilentReporter(), marker=self.marker)
 
@@ -106,7 +119,7 @@ class Handing:
         assert isinstance(fs, MemoryFs)
         is_first = fs.before_effect is not None  # the harness looks on where it is going to crash this one as well
         self.judge_remains(fs.contents(str(TOP)), self.files if is_first else self.looked_at)
-        recover(fs, MARKED if self.marker else OPTIONS, created_ms=next_time(fs))
+        recover(fs, self.options, created_ms=next_time(fs))
         if is_first:
             self.looked_at = live(fs.contents(str(TOP)))
         self.hand_over(fs, next_time(fs))
@@ -117,6 +130,8 @@ class Handing:
         for base in BASES:
             wanted = below(base, point, looked_at.get(place(base), b""))
             assert found.get(place(base), b"").startswith(wanted), "a recovery point beyond what is durable"
+        if point == END and self.rolled:
+            self.judge_roll(found)
         if point != self.unsynced:
             assert self.files[POINTS] in kept_of(found)[0], "the old recovery points are not kept"
         if MARKER in found:
@@ -126,8 +141,17 @@ class Handing:
             gone = {name for name in lasting if found.get(name) != looked_at[name]}
             assert not gone, f"the marker says of {gone} what is not so"
 
+    def judge_roll(self, found: Files) -> None:
+        """Judge what a broker that scans from the log end on takes for true without reading it."""
+        assert found.get(place(END)) == b"", "a recovery point at a segment that is not there"
+        for name in (place(END, "snapshot"), place(20, "index"), place(20, "timeindex"), EPOCHS):
+            assert found.get(name) == SOUND[name], f"a recovery point above {name}, which is not as a roll leaves it"
+
     def judge(self, fs: MemoryFs) -> None:
         found = fs.contents(str(TOP))
+        if self.rolled:
+            last = max((name for name in live(found) if name.endswith(".log")), default="")
+            assert not found.get(last), "the active segment is not rolled"
         for base in BASES:
             log = found.get(place(base), b"")
             assert SOUND[place(base)].startswith(log), "the log is another one"
@@ -136,26 +160,33 @@ class Handing:
         assert loaded is not None
         assert point_of(found) == loaded.log_end, "a recovery point that has not risen to the log end"
         assert (MARKER in found) is self.marker
-        assert_clean(fs, MARKED if self.marker else OPTIONS)
+        assert_clean(fs, self.options)
 
     def crash(self, limit: int = LIMIT) -> Counts:
         return every_crash(self.make, self.run, self.judge, self.again, 2, limit, SEED, promised=lambda: ())
 
 
-@pytest.mark.parametrize("marker", [False, True], ids=["points", "marker"])
+NEW_FILES = {
+    "points": set[str](),
+    "marker": {MARKER},
+    "rolled": {place(END, suffix) for suffix in ("log", "index", "timeindex")},
+}
+
+
+@pytest.mark.parametrize("way", NEW_FILES)
 @pytest.mark.parametrize("unsynced", BASES)
-def test_a_hand_over_that_dies_anywhere_says_nothing_that_is_not_so(unsynced: int, *, marker: bool) -> None:
-    trial = Handing(unsynced, marker=marker)
+def test_a_hand_over_that_dies_anywhere_says_nothing_that_is_not_so(unsynced: int, way: str) -> None:
+    trial = Handing(unsynced, marker=way == "marker", rolled=way == "rolled")
     fs = trial.make()
     trial.run(fs)
-    assert live(fs.contents(str(TOP))).keys() == trial.files.keys() | ({MARKER} if marker else set())
+    assert live(fs.contents(str(TOP))).keys() == trial.files.keys() | NEW_FILES[way]
     for left in fs.crash_states():
         assert live(left.to_fs(fs).contents(str(TOP))) == live(fs.contents(str(TOP))), "not all of it is durable"
     assert trial.crash().states > 1
 
 
 def points_rise_before_the_sync(patch: Patch) -> None:
-    sync, raise_points = handing._make_durable, handing._replace_checkpoint
+    sync, raise_points = handing._make_durable, handing._carry_out
     late: list[tuple[Any, ...]] = []
 
     def later(*arguments: Any) -> int:
@@ -167,38 +198,38 @@ def points_rise_before_the_sync(patch: Patch) -> None:
         sync(*late.pop())
 
     patch.setattr(handing, "_make_durable", later)
-    patch.setattr(handing, "_replace_checkpoint", first)
+    patch.setattr(handing, "_carry_out", first)
 
 
 def nothing_is_synced(patch: Patch) -> None:
     patch.setattr(handing, "_make_durable", lambda *_: 0)
 
 
-def _syncing(patch: Patch, change: Callable[[Any], Any]) -> None:
+def syncing(patch: Patch, change: Callable[[Any], Any]) -> None:
     real = handing._make_durable
     patch.setattr(handing, "_make_durable", lambda fs, *more: real(change(fs), *more))
 
 
 def logs_are_not_synced(patch: Patch) -> None:
-    _syncing(patch, lambda fs: Skipping(fs, "sync_file", lambda path: path.suffix == ".log"))
+    syncing(patch, lambda fs: Skipping(fs, "sync_file", lambda path: path.suffix == ".log"))
 
 
 def only_the_active_segment_is_synced(patch: Patch) -> None:
-    _syncing(patch, lambda fs: Skipping(fs, "sync_file", lambda path: not path.name.startswith(name_of(20)[:20])))
+    syncing(patch, lambda fs: Skipping(fs, "sync_file", lambda path: not path.name.startswith(name_of(20)[:20])))
 
 
 def names_of_segments_are_not_synced(patch: Patch) -> None:
-    _syncing(patch, lambda fs: Skipping(fs, "sync_dir"))
+    syncing(patch, lambda fs: Skipping(fs, "sync_dir"))
 
 
 def the_marker_comes_before_the_points(patch: Patch) -> None:
-    real = handing._replace_checkpoint
+    real = handing._carry_out
 
-    def marker_first(fs: Fs, plan: LogDirPlan, *more: Any) -> None:
+    def marker_first(fs: Fs, last: LogDirPlan, *more: Any) -> None:
         replace_atomically(fs, TOP / MARKER, encode_clean_shutdown(-1))
-        real(fs, plan, *more)
+        real(fs, last, *more)
 
-    patch.setattr(handing, "_replace_checkpoint", marker_first)
+    patch.setattr(handing, "_carry_out", marker_first)
 
 
 def the_marker_comes_before_the_sync(patch: Patch) -> None:
@@ -212,7 +243,7 @@ def the_marker_comes_before_the_sync(patch: Patch) -> None:
 
 
 def old_points_are_not_kept(patch: Patch) -> None:
-    patch.setattr(handing, "_replace_checkpoint", lambda fs, plan, data, *_: replace_atomically(fs, TOP / POINTS, data))
+    patch.setattr(handing, "_carry_out", lambda fs, last, data, *_: replace_atomically(fs, TOP / POINTS, data))
 
 
 HAND_OVER_MUTANTS = [
@@ -330,7 +361,7 @@ class _Careless(Skipping):
         return Unsynced(file) if path.suffix == ".tmp" and ".log" in path.suffixes else file
 
 
-def _in(patch: Patch, step: type, method: str, change: Callable[[Any], Any]) -> None:
+def in_method(patch: Patch, step: type, method: str, change: Callable[[Any], Any]) -> None:
     """Let one method of a step of the executor work on another file system."""
     real = getattr(step, method)
 
@@ -345,7 +376,7 @@ def _in(patch: Patch, step: type, method: str, change: Callable[[Any], Any]) -> 
 
 
 def the_healed_log_is_not_synced(patch: Patch) -> None:
-    _in(patch, Stager, "_write", _Careless)
+    in_method(patch, Stager, "_write", _Careless)
 
 
 def the_old_log_is_linked_after_the_rename(patch: Patch) -> None:
@@ -367,16 +398,16 @@ def the_old_log_is_linked_after_the_rename(patch: Patch) -> None:
         return first(self)
 
     patch.setattr(Keeper, "keep", keep)
-    _in(patch, Keeper, "_old", lambda fs: Late(fs, "none"))
+    in_method(patch, Keeper, "_old", lambda fs: Late(fs, "none"))
     patch.setattr(Changer, "change", change)
 
 
 def the_name_of_the_old_log_is_not_synced(patch: Patch) -> None:
-    _in(patch, Keeper, "keep", lambda fs: Skipping(fs, "sync_dir"))
+    in_method(patch, Keeper, "keep", lambda fs: Skipping(fs, "sync_dir"))
 
 
 def the_rename_is_not_synced(patch: Patch) -> None:
-    _in(patch, Changer, "change", lambda fs: Skipping(fs, "sync_dir"))
+    in_method(patch, Changer, "change", lambda fs: Skipping(fs, "sync_dir"))
 
 
 def the_healed_log_is_written_in_place(patch: Patch) -> None:
@@ -388,7 +419,7 @@ def the_healed_log_is_written_in_place(patch: Patch) -> None:
                 file.append(data)
                 file.sync()
 
-    _in(patch, Keeper, "_old", lambda fs: Skipping(fs, "link"))
+    in_method(patch, Keeper, "_old", lambda fs: Skipping(fs, "link"))
     patch.setattr(Changer, "change", change)
 
 

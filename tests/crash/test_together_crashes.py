@@ -89,9 +89,10 @@ class HandingTogether(Handing):
             return super().hand_over(fs, created_ms)
 
 
+@pytest.mark.parametrize("rolled", [False, True], ids=["marker", "rolled"])
 @pytest.mark.parametrize("unsynced", BASES)
-def test_a_hand_over_that_dies_anywhere_says_nothing_that_is_not_so(unsynced: int) -> None:
-    trial = HandingTogether(unsynced, marker=True)
+def test_a_hand_over_that_dies_anywhere_says_nothing_that_is_not_so(unsynced: int, *, rolled: bool) -> None:
+    trial = HandingTogether(unsynced, marker=not rolled, rolled=rolled)
     fs = TracingFs(trial.make())
     trial.run(fs)
     assert "sync_volume" in fs.methods()

@@ -21,7 +21,17 @@ from typing import NamedTuple
 
 import pytest
 from support.command import ROOT, environment
-from support.faults import DAMAGES, EVERYTHING, check_end, check_nothing_is_lost, check_recovered, recovered, write_tree
+from support.faults import (
+    DAMAGES,
+    EVERYTHING,
+    ROLL,
+    ROLLED,
+    check_end,
+    check_nothing_is_lost,
+    check_recovered,
+    recovered,
+    write_tree,
+)
 from support.log_dirs import Files
 from support.needs import impossible, need
 from support.recovering import plan as plan_here
@@ -97,7 +107,7 @@ class Scene:
             command += ["-e", f"inject={word}"]
         for path in self.paths():
             command += ["-P", path]
-        command += [sys.executable, *self.program, "recover", "-j", "1", str(self.home)]
+        command += [sys.executable, *self.program, "recover", "-j", "1", *ROLL, str(self.home)]
         done = subprocess.run(
             command, env=environment(PYTHONDONTWRITEBYTECODE="1"), capture_output=True, text=True, check=False,
             timeout=60, cwd=ROOT,
@@ -122,7 +132,7 @@ POINTS_STAY = "make room: the recovery points stay as they were"
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
     need("strace")
     before = DAMAGES[request.param]
-    return Scene(tmp_path / "data", before, recovered(before, tmp_path / "undisturbed"))
+    return Scene(tmp_path / "data", before, recovered(before, tmp_path / "undisturbed", ROLLED))
 
 
 def faults(counts: Counter[str], errors: Mapping[str, tuple[str, ...]], *, forever: bool) -> Iterator[Fault]:
@@ -148,7 +158,7 @@ def counted(scene: Scene) -> Counter[str]:
     assert done.returncode == 0, done.stderr
     found = calls_of(trace)
     assert found["fsync"] >= 2, "strace saw nothing of what a recovery does"
-    check_end(scene.home, scene.before, scene.wanted)
+    check_end(scene.home, scene.before, scene.wanted, ROLLED)
     return found
 
 
@@ -164,7 +174,7 @@ def fault_in(scene: Scene, fault: Fault, check: Callable[[subprocess.CompletedPr
             check(done, fault)
         if done.returncode == 0 and POINTS_STAY not in done.stdout + done.stderr:
             check_recovered(done, scene.home, scene.wanted)
-        check_end(scene.home, scene.before, scene.wanted)
+        check_end(scene.home, scene.before, scene.wanted, ROLLED)
     except (AssertionError, LogmendError) as error:
         return f"{fault}: {error} (status {done.returncode}: {done.stdout}{done.stderr})"
     return ""
@@ -218,7 +228,7 @@ def test_a_kill_before_any_call_loses_nothing_and_the_next_run_repairs(scene: Sc
 def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
     need("strace")
     before = DAMAGES["torn"]
-    scene = Scene(tmp_path / "data", before, recovered(before, tmp_path / "undisturbed"))
+    scene = Scene(tmp_path / "data", before, recovered(before, tmp_path / "undisturbed", ROLLED))
     for number in (1, 3):
         scene.make()
         done, trace = scene.run(f"fsync:error=EIO:when={number}", traced="fsync")

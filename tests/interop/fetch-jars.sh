@@ -15,6 +15,7 @@ case $version in
 esac
 case $version in
   0.1* | 1.*) more+=("javax.xml.bind:jaxb-api:2.3.1") ;; # left the JDK with Java 11
+  2.*) more+=("org.slf4j:slf4j-reload4j:1.7.36") ;; # else it prints nothing
   4.*) more+=("org.apache.logging.log4j:log4j-slf4j-impl:2.24.3") ;;
 esac
 

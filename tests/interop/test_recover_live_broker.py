@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from golden.golden import checkpoint
@@ -125,9 +126,9 @@ def check_goes_on(load: Load, promised: Contents) -> None:
         check_transactions(ledger, committed)
 
 
-def killed_under_load(kafka_cluster: Callable[..., Cluster]) -> Load:
+def killed_under_load(kafka_cluster: Callable[..., Cluster], **arguments: Any) -> Load:
     """Return the load that a broker was killed under; every partition has a recovery point above 0."""
-    load = Load(kafka_cluster(config=CONFIG))
+    load = Load(kafka_cluster(config=CONFIG | arguments.pop("config", {}), **arguments))
     load.run_until_flushed()
     load.kill()
     flushed = load.ledger.below(recovery_points(load.cluster))

@@ -64,9 +64,11 @@ def moved_on(life: Life, topic: str, before: set[str]) -> bool:
 def test_after_a_kill_a_recovery_finds_nothing_lost_and_the_broker_serves_both_tiers(life: Life) -> None:
     assert all(tiered.bases(life.log_dir, topic)[0] > 0 for topic in TIERED)
     history = {topic: tiered.epochs(life.log_dir, topic) for topic in TIERED}
-    status, told = recover(life)
+    active = {topic: tiered.bases(life.log_dir, topic)[-1] for topic in TIERED}
+    status, told = recover(life, "--roll-from", "1")
     assert status == 0, told
     assert {topic: tiered.epochs(life.log_dir, topic) for topic in TIERED} == history
+    assert {topic: tiered.bases(life.log_dir, topic)[-1] for topic in TIERED} == active, "a tiered topic is rolled"
     serve(life)
 
 

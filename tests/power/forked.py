@@ -25,7 +25,7 @@ from typing import Any
 
 from crash.engine_steps import LATER, OPTIONS, STEPS, Machine, Promises, begun, opened, promises_of_begun
 from power.disk import Disk, mounted
-from support.faults import DAMAGES, check_end, check_nothing_is_lost, read_tree, write_tree
+from support.faults import DAMAGES, ROLL, ROLLED, check_end, check_nothing_is_lost, read_tree, write_tree
 from support.log_dirs import Files
 from support.recovering import plan, recover
 
@@ -265,7 +265,7 @@ class CommandCutter(Cutter):
         self.clear()
         write_tree(self.home, before)
         plan_id = plan(self.home).plan_id
-        words = ["recover", "-j", "1", str(self.home)]
+        words = ["recover", "-j", "1", *ROLL, str(self.home)]
         if self.command == "restore":
             recover(self.home)
             words = ["quarantine", "restore", "--plan", plan_id, str(self.home)]
@@ -288,7 +288,7 @@ class CommandCutter(Cutter):
         if self.command == "recover":
             check_nothing_is_lost(self.home, before)
             self.left_to_do += not plan(self.home).is_empty
-            check_end(self.home, before, self.wanted(name))
+            check_end(self.home, before, self.wanted(name), ROLLED)
             return
         from recovery.evidence.kept import find_kept  # noqa: PLC0415
         from recovery.evidence.quarantine import restore  # noqa: PLC0415
@@ -304,7 +304,7 @@ class CommandCutter(Cutter):
         if name not in _WANTED:
             from support.faults import recovered  # noqa: PLC0415
 
-            _WANTED[name] = recovered(DAMAGES[name], self.disk.place.parent / "undisturbed")
+            _WANTED[name] = recovered(DAMAGES[name], self.disk.place.parent / "undisturbed", ROLLED)
         return _WANTED[name]
 
 

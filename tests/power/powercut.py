@@ -33,12 +33,12 @@ if __name__ == "__main__":
 from power.disk import KINDS, Disk, mounted
 from power.forked import CUTTERS, cut_forked
 from support.command import ROOT, environment
-from support.faults import DAMAGES, check_end, check_nothing_is_lost, read_tree, recovered, write_tree
+from support.faults import DAMAGES, ROLL, ROLLED, check_end, check_nothing_is_lost, read_tree, recovered, write_tree
 from support.log_dirs import Files
 from support.recovering import plan
 
 EFFECTS = ("fsync", "rename", "ftruncate", "linkat", "link", "unlink", "utimensat", "write", "mkdir")
-COMMANDS = {"recover": ["recover", "-j", "1"], "restore": ["quarantine", "restore"]}
+COMMANDS = {"recover": ["recover", "-j", "1", *ROLL], "restore": ["quarantine", "restore"]}
 SECONDS = 60
 OWN = "LOGMEND_OWN_MOUNTS"
 
@@ -148,7 +148,7 @@ class Bench:
         if self.command == "recover":
             check_nothing_is_lost(self.home, before)
             self.left_to_do += not plan(self.home).is_empty
-            check_end(self.home, before, wanted)
+            check_end(self.home, before, wanted, ROLLED)
             return
         if list(self.home.rglob("*.logmend.json")):  # the last that a restore removes
             self.left_to_do += 1
@@ -166,7 +166,7 @@ def cut(kind: str, command: str, count: int, seed: int, directory: Path) -> Benc
         for number in range(count):
             name = names[number % len(names)]
             before = DAMAGES[name]
-            wanted = recovered(before, directory / "undisturbed")
+            wanted = recovered(before, directory / "undisturbed", ROLLED)
             if not places.get(name):
                 places[name] = bench.places(before)
                 rng.shuffle(places[name])

@@ -32,6 +32,7 @@ from recovery.plan.plan import (
     RecoveryPlan,
     Rename,
     ReplaceFile,
+    Roll,
     SetAside,
     SplicePiece,
     SpliceSegment,
@@ -80,13 +81,14 @@ PARTITIONS = st.builds(
     partition=NAMES, directory=PATHS, verdicts=few(VERDICTS), held=st.booleans(), preconditions=CONDITIONS,
     actions=few(ACTIONS), cuts=few(st.builds(Cut, PATHS, WHOLE, WHOLE, WHOLE, MAYBE, MAYBE, REASONS)),
     loaded=st.none() | st.builds(LoadedOffsets, WHOLE, WHOLE, WHOLE), scanned_bytes=WHOLE,
+    roll=st.none() | st.builds(Roll, WHOLE, WHOLE), seen=st.none(),
 )  # fmt: skip
 OPTIONS = st.builds(
     PlanOptions,
     depth=st.sampled_from(["quick", "full", "records"]), accept_loss=st.booleans(), topics=few(NAMES),
     index_interval_bytes=st.integers(0, 2**31 - 1), segment_index_bytes=st.integers(12, 2**31 - 1),
     metadata_dir=st.none() | PATHS.map(str), user=st.none() | st.integers(0, 2**32 - 1), now_ms=MAYBE,
-    clean_marker=st.booleans(),
+    clean_marker=st.booleans(), roll_from=MAYBE,
 )  # fmt: skip
 PLANS = st.builds(
     LogDirPlan,
