@@ -36,7 +36,7 @@ class Service:
     @contextmanager
     def running(self) -> Iterator[Service]:
         with (self.directory / "said").open("ab") as said:
-            words = [str(LOGMEND), "run", "--config", str(self.directory / "l.toml")]
+            words = [str(LOGMEND), "run", "--init", "--config", str(self.directory / "l.toml")]
             self.process = subprocess.Popen(words, stderr=said)
         try:
             yield self
@@ -63,7 +63,7 @@ class Service:
 
 
 def run_once(service: Service) -> subprocess.CompletedProcess[str]:
-    words = [LOGMEND, "run", "--config", service.directory / "l.toml"]
+    words = [LOGMEND, "run", "--init", "--config", service.directory / "l.toml"]
     return subprocess.run(words, check=False, capture_output=True, text=True, timeout=WAIT)
 
 
