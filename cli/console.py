@@ -60,6 +60,8 @@ class Console:
     ) -> None:
         self.out, self.err, self.style = out, err, style
         self.json, self.jsonl, self.debug = json, jsonl, debug
+        self.only_reads = False
+        """The command changes no log directory."""
         self._failure: OSError | None = None
 
     @property

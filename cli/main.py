@@ -55,6 +55,9 @@ _GARBAGE_THRESHOLD: Final = 500_000
 """Hardly anything is garbage that only a search finds, and searches took a tenth of a quick look."""
 _SERVICES: Final = ("run", "serve")
 _GARBAGE_THRESHOLD_OF_A_SERVICE: Final = 20_000
+_READING: Final = (
+    "verify", "plan", "dump", "read", "explain", "status", "losses", "manifest", "audit", "config",
+)  # fmt: skip
 _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 _REPORT: Final = "please report this, with the line above and what `logmend --version` prints"
 
@@ -134,10 +137,10 @@ def status_of(error: BaseException, console: Console) -> ExitStatus:
     """Return the exit status for whatever ended a command, and say on standard error what it was."""
     match error:
         case KeyboardInterrupt():
-            console.complain("interrupted; whatever was begun is as after a crash: run it again")
+            console.complain(f"interrupted; {_left(console)}")
             return ExitStatus.INTERRUPTED
         case Terminated():
-            console.complain("terminated; whatever was begun is as after a crash: run it again")
+            console.complain(f"terminated; {_left(console)}")
             return ExitStatus.TERMINATED
         case LogmendError() if error.status is not ExitStatus.BUG:
             console.complain(str(error))
@@ -151,6 +154,22 @@ def status_of(error: BaseException, console: Console) -> ExitStatus:
             return ExitStatus.ENVIRONMENT
         case _:
             return _bug(error, console)
+
+
+def _left(console: Console) -> str:
+    """Return what a command that was stopped has left."""
+    if console.only_reads:
+        return "nothing was changed"
+    return "whatever was begun is as after a crash: run it again"
+
+
+def _only_reads(arguments: argparse.Namespace) -> bool:
+    """Tell whether the command changes no log directory."""
+    if arguments.command in ("topics", "quarantine"):
+        return arguments.step in ("list", "describe", "show")
+    return (
+        arguments.command in _READING or getattr(arguments, "dry_run", False) or getattr(arguments, "read_only", False)
+    )
 
 
 def _lacks_descriptors(error: OSError | ImportError) -> bool:
@@ -179,6 +198,7 @@ def _run(words: Sequence[str], console: Console, environment: Mapping[str, str])
         parser.print_usage(sys.stderr)
         return ExitStatus.USAGE
     console.json, console.jsonl = arguments.json, getattr(arguments, "jsonl", False)
+    console.only_reads = _only_reads(arguments)
     return _dispatch(arguments, console, environment)
 
 

@@ -74,8 +74,8 @@ def ensure_ours(fs: ReadFs, path: PurePath, claims: Claims, console: Console) ->
         return
     if not claims.takes_over:
         raise ConfigInvalid(
-            f"{printable(path)}: a broker's log directory, which this command would recover and write to. Only to look: "
-            f"{command('serve', '--read-only', path)}. If no broker is to use it meanwhile: repeat with --take-over, "
-            "which is asked for once"
+            f"{printable(path)}: a broker's log directory, which this command would recover and write to. "
+            f"Only to look: {command('serve', '--read-only', path)}. If no broker is to use it meanwhile: "
+            "repeat with --take-over, which is asked for once"
         )
     console.complain(f"taking over {printable(path)}: it is recovered if need be, and written to")

@@ -105,7 +105,7 @@ def _surroundings(
     state_dir: PurePath,
     read_again: Callable[[], ServiceConfig],
 ) -> Iterator[Surroundings]:
-    """Give what the service stands on; closed at the end, the log last. `LogDirInUse`: the state directory is."""
+    """Give what the service stands on; closed at the end, the log last. Raises `StateDirInUse`."""
     config, clock = read.config, SystemClock()
     with contextlib.ExitStack() as closing:
         notify = config.notify

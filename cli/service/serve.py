@@ -83,14 +83,14 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         raise ConfigInvalid("--read-only: nothing is written, so --flush, --init and --take-over do not go with it")
     settings = settings_of(arguments, environment)
     paths = list(dict.fromkeys(absolute(name) for name in require_paths(settings)))
-    for path in paths:
-        if arguments.read_only:
-            ensure_log_dir(OsFs(), path)
-        else:
-            ensure_ours(OsFs(), path, Claims.of(arguments), console)
     manager_options = _manager_options(arguments, environment)
     with contextlib.closing(EventLog("console", "info")) as events:
         listener = _listener(arguments, listening, events, _broker_properties(arguments, environment))
+        for path in paths:
+            if arguments.read_only:
+                ensure_log_dir(OsFs(), path)
+            else:
+                ensure_ours(OsFs(), path, Claims.of(arguments), console)
         allow_many_files()
         serve = _serve_read_only if arguments.read_only else _serve
         return serve(

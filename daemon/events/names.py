@@ -57,7 +57,9 @@ EVENTS: Final[dict[str, EventKind]] = {
     ),
     "worker_failed": EventKind("error", "a fault of logmend itself ended a worker", ("log_dir", "error", "traceback")),
     "listening": EventKind("info", "status, metrics and the page are served", ("listen",)),
-    "listen_failed": EventKind("error", "an address cannot be served; the work goes on", ("listen", "reason")),
+    "listen_failed": EventKind(
+        "error", "an address cannot be served; at the start that ends the service", ("listen", "reason")
+    ),
     "client_refused": EventKind(
         "info",
         "the service ended the connection of a Kafka client for what it sent, or failed to send",

@@ -253,7 +253,7 @@ class ServiceStatus:
     started_ms: int
     now_ms: int
     ready: bool
-    """Every log directory is served, guarded, or known to be offline."""
+    """Every log directory is served, guarded, or known to be offline, and Kafka clients can connect."""
     stopping: bool
     log_dirs: tuple[LogDirStatus, ...]
     counters: dict[str, int] = field(default_factory=dict)

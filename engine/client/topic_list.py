@@ -1,4 +1,4 @@
-"""The topics of log directories as their files are: nothing is locked, recovered or changed, whoever owns them."""
+"""The topics of log directories as their files are: nothing is locked, recovered or changed."""
 
 from __future__ import annotations
 

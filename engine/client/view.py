@@ -1,4 +1,4 @@
-"""Reads the log of a partition as its files are: nothing is locked, recovered or changed, whoever owns it.
+"""Reads the log of a partition as its files are: nothing is locked, recovered or changed.
 
 Each `refresh` finds the log end again. A log that is being written to may end in half a batch, which is not seen until
 it is whole; a file that was removed meanwhile is listed again. What a crash left behind the last batch, and an index

@@ -7,9 +7,12 @@ import io
 import json
 import os
 from pathlib import PurePath
+from typing import Any, NoReturn
 
 import pytest
+from support.calling import call
 
+import cli.main
 from cli.advice import next_step
 from cli.console import Console, coloured, plain, style_for
 from cli.main import COMMANDS, main, status_of
@@ -34,6 +37,18 @@ PATH = PurePath("/data/orders-0/x.log")
 
 def os_error(number: int) -> OSError:
     return OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize("words", [("read", "--follow"), ("topics", "list"), ("verify",), ("recover", "--dry-run")])
+def test_what_only_reads_changes_nothing_when_it_is_stopped(words: tuple[str, ...], monkeypatch: Any) -> None:
+    def stopped(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.main, "_dispatch", stopped)
+    needed = ["--topic", "orders", "--log-dir", "x"] if words[0] == "read" else ["x"] if words[0] != "topics" else []
+    done = call(*words, *needed)
+    assert (done.returncode, done.stderr) == (130, "logmend: interrupted; nothing was changed\n")
+    assert "as after a crash" in call("recover", "x").stderr
 
 
 def judged(error: BaseException, *, debug: bool = False) -> tuple[ExitStatus, str]:

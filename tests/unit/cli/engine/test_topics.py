@@ -34,9 +34,9 @@ def described(log_dir: Path) -> dict[str, Any]:
 
 def test_a_topic_is_made_described_altered_and_deleted(tmp_path: Path) -> None:
     log_dir = tmp_path / "new" / "data"
-    assert run(log_dir, "create", "--init", "--topic", "orders", "--partitions", 2, "--config", "retention.ms=5").stdout == (
-        "created orders: 2 partitions\n"
-    )
+    assert run(
+        log_dir, "create", "--init", "--topic", "orders", "--partitions", 2, "--config", "retention.ms=5"
+    ).stdout == ("created orders: 2 partitions\n")
     assert run(log_dir, "list").stdout == "orders  2 partitions\n"
     assert described(log_dir)["orders"]["settings"] == {"retention.ms": "5"}
     text = run(log_dir, "describe", "--topic", "orders").stdout
@@ -114,7 +114,7 @@ def test_a_directory_whose_making_was_interrupted_is_made_to_its_end(tmp_path: P
     for path in tmp_path.iterdir():
         if path.name != "meta.properties":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    run(tmp_path, "create", "--topic", "orders", "--init")
+    assert run(tmp_path, "create", "--topic", "orders", "--init").stdout == "created orders: 1 partition\n"
 
 
 def test_a_brokers_directory_is_taken_over_once_and_says_so(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from daemon.http.metrics import exposition
 from daemon.http.page_document import difference, page_document
 from daemon.status.document import CELL_FIELDS, to_document
 from daemon.status.headline import Level, headline_of
-from daemon.status.model import GroupLag, LogDirStatus, ServiceStatus
+from daemon.status.model import CellVerdict, GroupLag, LogDirStatus, ServiceStatus
 from daemon.status.text import render
 
 
@@ -110,3 +110,16 @@ def test_the_page_is_sent_the_groups_that_are_furthest_behind() -> None:
     lags = tuple(GroupLag(f"g{n}", "orders", n) for n in range(500))
     (told,) = page_document(replace(serving(), listeners=(listener(lags=lags),)), [])["listeners"]
     assert (told["lags_total"], len(told["lags"]), told["lags"][0]["group"]) == (500, 50, "g499")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "level", "text"),
+    [
+        (["unverified"] * 7, Level.WORKING, "Nothing read yet: 0 of 7 partitions"),
+        (["sound", "unverified"], Level.WORKING, "Nothing wrong so far: 1 of 2 partitions read"),
+        (["suspect", "unverified"], Level.ATTENTION, "1 partition read badly once waits for a second look"),
+    ],
+)
+def test_the_headline_does_not_contradict_the_partitions(verdicts: list[str], level: Level, text: str) -> None:
+    shown = tuple(cell("orders", number, verdict=CellVerdict(verdict)) for number, verdict in enumerate(verdicts))
+    assert headline_of(service(log_dir(partitions=shown))) == (level, text)

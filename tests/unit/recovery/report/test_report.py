@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 import pytest
 
+from recovery.heal.healing import HealNote
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import (
     Cut,
@@ -165,6 +166,12 @@ def test_a_recovery_says_what_it_cut_and_kept() -> None:
         "orders-0",
         "cut 00000000000000000000.log at 812 50 B, offsets from 6 to 7, 2 records: torn_tail",
     ]
+
+
+def test_what_was_healed_is_not_called_nothing_to_do() -> None:
+    note = HealNote("orders-0", LOG, 99, 2, 4, healed=True, source="/replica", batches=1, size=50)
+    text = recover_text(Outcome(DATA, ExitStatus.CLEAN, CLEAN, done=0, after=CLEAN, healing=(note,)))
+    assert text.splitlines()[0] == "/data: clean: 1 hole healed from a replica"
 
 
 def test_text_stays_one_line_whatever_the_disk_calls_its_files() -> None:

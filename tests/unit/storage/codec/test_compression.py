@@ -62,8 +62,8 @@ assert builtins.gate.wait(30)
 whole = True
 """
 TWO_READERS = """
-import builtins, sys, threading, time
-from concurrent.futures import ThreadPoolExecutor
+import builtins, sys, threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from storage.codec import compression
 builtins.importing, builtins.gate = threading.Event(), threading.Event()
 def read():
@@ -80,7 +80,7 @@ with ThreadPoolExecutor(2) as pool:
     threads = []
     second = pool.submit(lambda: (threads.append(threading.get_ident()), read())[1])
     while not second.done() and not (threads and waits(threads[0])):
-        time.sleep(0)
+        wait([second], timeout=0.01)
     builtins.gate.set()
     print(first.result(), second.result())
 """
