@@ -15,12 +15,14 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol, cast
+from typing import Final, NoReturn, Protocol, cast
 
 from cli.advice import MORE_DESCRIPTORS, next_step
 from cli.console import Console, standard_console
 from cli.signals import Terminated, handled, nothing
+from cli.usage import SHORT_HELP, CommandParser, answered, as_sentence, command_in, did_you_mean
 from cli.version import facts, version_line
 from recovery.report.outcome import worst
 from storage.base.errors import ConfigInvalid, ExitStatus, LogmendError, printable
@@ -70,25 +72,13 @@ class Command(Protocol):
     def run(self, arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus: ...
 
 
-class _CommandParser(argparse.ArgumentParser):
-    """The parser of one command, whose arguments are added when it is chosen."""
-
-    module = ""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if self.module:
-            _command(self.module).add_arguments(self)
-            self.module = ""
-        return super().parse_known_args(args, namespace)
-
-
 def _command(module: str) -> Command:
     refuse_foreign_daemon()
     return cast("Command", importlib.import_module(module))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _CommandParser(
+    parser = CommandParser(
         prog="logmend",
         description="Recovers, verifies and inspects Apache Kafka log directories; keeps what it cuts.",
         epilog="Exit status: 0 clean, 1 findings, 2 usage, 3 held, 4 unknown format, 5 environment, 6 in use, 7 stale "
@@ -100,11 +90,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an unforeseen error")
     parsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, (module, meaning) in COMMANDS.items():
-        command_parser = parsers.add_parser(
-            name, help=meaning, description=f"{meaning.capitalize()}.", allow_abbrev=False
-        )
-        command_parser.module = module
+        command_parser = parsers.add_parser(name, help=meaning, description=as_sentence(meaning), allow_abbrev=False)
+        command_parser.add = partial(_add_arguments, module)
     return parser
+
+
+def _add_arguments(module: str, parser: argparse.ArgumentParser) -> None:
+    _command(module).add_arguments(parser)
 
 
 def refuse_foreign_daemon() -> None:
@@ -192,10 +184,11 @@ def _bug(error: BaseException, console: Console) -> ExitStatus:
 
 
 def _run(words: Sequence[str], console: Console, environment: Mapping[str, str]) -> ExitStatus:
-    parser = _parser()
-    arguments = parser.parse_args(words)
+    if (name := command_in(words)) and name not in (*COMMANDS, "help", "version"):
+        raise ConfigInvalid(f"there is no command {printable(name)}{did_you_mean(name, COMMANDS)}; see logmend --help")
+    arguments = _parser().parse_args(answered(words, COMMANDS))
     if not arguments.command and not arguments.version:
-        parser.print_usage(sys.stderr)
+        console.show(SHORT_HELP)
         return ExitStatus.USAGE
     console.json, console.jsonl = arguments.json, getattr(arguments, "jsonl", False)
     console.only_reads = _only_reads(arguments)

@@ -10,6 +10,7 @@ from checkpoint.uuids import encode_uuid
 from cli.console import Console
 from cli.engine.engine import add_log_dirs, manager_options, now_ms, opened, paths_of
 from cli.settings.arguments import settings_of
+from cli.usage import as_sentence
 from cli.version import version
 from engine.client.topic_list import PartitionLook, TopicLook, list_topics, look_up
 from recovery.plan.words import count
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "alter": "change settings, add partitions",
         "delete": "delete a topic",
     }.items():
-        step = steps.add_parser(name, help=meaning, description=meaning.capitalize() + ".", allow_abbrev=False)
+        step = steps.add_parser(name, help=meaning, description=as_sentence(meaning), allow_abbrev=False)
         if name != "list":
             step.add_argument("--topic", metavar="T", required=name != "describe", help="which topic")
         if name in ("create", "alter"):
