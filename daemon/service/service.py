@@ -110,6 +110,7 @@ class Service:
             self._setup.version, self._setup.kernel, os.getpid(), self._started_ms, self._clock.now_ms(),
             ready=is_settled and not self._stopping and not lacks_clients,
             stopping=self._stopping, log_dirs=log_dirs, listeners=listeners, counters=self._setup.counters(),
+            host=os.uname().nodename,
         )  # fmt: skip
 
     def command(self, name: str, argument: str = "", log_dir: PurePath | None = None) -> str:

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from daemon.status.model import PASSING, DirState, LogDirStatus, RecoveryProgress, ScrubState, ServiceStatus
-from daemon.status.phrases import percent_read, span, time_left
+from daemon.status.phrases import percent_read, records_at_stake, span, time_left
 from recovery.plan.words import count, grouped
 from storage.base.errors import printable
 
@@ -83,7 +83,9 @@ def _of_findings(status: ServiceStatus) -> Iterator[Headline]:
         names = sorted({f"{f.topic}-{f.partition}" for f in serious if f.topic is not None})
         where = f"in {printable(names[0])}" if len(places) == 1 and names else f"in {count(len(places), 'partition')}"
         needs = "needs" if len(serious) == 1 else "need"
-        yield Headline(Level.BAD, f"{count(len(serious), 'serious finding')} {where} {needs} a person")
+        records = sum(records_at_stake(finding.first_offset, finding.last_offset) for finding in serious)
+        stake = f", up to {count(records, 'record')} at stake" if records else ""
+        yield Headline(Level.BAD, f"{count(len(serious), 'serious finding')} {where} {needs} a person{stake}")
     if lesser:
         waits = "waits" if lesser == 1 else "wait"
         yield Headline(Level.ATTENTION, f"{count(lesser, 'repairable finding')} {waits} for the next recovery")
