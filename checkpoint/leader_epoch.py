@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from checkpoint import text
 from storage.base.errors import CheckpointCorrupt
+from storage.base.numerals import parse_int32, parse_int64
 from storage.base.units import Epoch, Offset
 from storage.disk.fs import FileStat, Fs, ReadFs, replace_atomically
 
@@ -111,6 +112,22 @@ def decode_lines(data: bytes) -> list[EpochStart]:
     """Return the lines as they stand in the file, in whatever order; raises as `decode_epochs` does."""
     fields = text.decode(data, 2)
     return [EpochStart(Epoch(text.int32_field(epoch)), Offset(text.int64_field(start))) for epoch, start in fields]
+
+
+def decode_leading(data: bytes) -> tuple[list[EpochStart], bool]:
+    """Return the entries of the leading lines that are whole and rise, and whether these are all there were.
+
+    What is left of a torn file: behind the last of them the history is unknown.
+    """
+    lines, whole = text.decode_leading(data, 2)
+    entries: list[EpochStart] = []
+    for line in lines:
+        epoch, start = parse_int32(line[0]), parse_int64(line[1])
+        newest = entries[-1] if entries else EpochStart(Epoch(-1), Offset(-1))
+        if epoch is None or start is None or epoch <= newest.epoch or start <= newest.start_offset:
+            return entries, False
+        entries.append(EpochStart(Epoch(epoch), Offset(start)))
+    return entries, whole
 
 
 def encode_epochs(entries: Iterable[EpochStart]) -> bytes:

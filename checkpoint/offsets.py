@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Final
 
 from checkpoint import text
+from storage.base.numerals import parse_int32, parse_int64
 from storage.base.units import Offset, TopicPartition
 from storage.disk.fs import FileStat, Fs, ReadFs, replace_atomically
 
@@ -36,6 +37,17 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, Offset]:
         TopicPartition(topic, text.int32_field(partition)): Offset(text.int64_field(offset))
         for topic, partition, offset in text.decode(data, 3)
     }
+
+
+def decode_leading(data: bytes) -> dict[TopicPartition, Offset]:
+    """Return the entries of the leading lines that are whole: what is left of a torn file."""
+    entries: dict[TopicPartition, Offset] = {}
+    for topic, *numbers in text.decode_leading(data, 3)[0]:
+        partition, offset = parse_int32(numbers[0]), parse_int64(numbers[1])
+        if partition is None or offset is None:
+            break
+        entries[TopicPartition(topic, partition)] = Offset(offset)
+    return entries
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:

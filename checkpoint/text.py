@@ -17,6 +17,7 @@ from storage.base.numerals import parse_int32, parse_int64
 from storage.disk.fs import ReadFs, read_all
 
 _VERSION: Final = 0
+_HEAD_LINES: Final = 2
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 _WHITE_SPACE: Final = re.compile(r"[ \t\n\v\f\r]+")
 _QUOTED: Final = 60
@@ -64,6 +65,28 @@ def decode(data: bytes, width: int) -> list[list[str]]:
     if len(entries) != count:
         raise CheckpointCorrupt(f"{count} entries are announced, {len(entries)} are there")
     return entries
+
+
+def decode_leading(data: bytes, width: int) -> tuple[list[list[str]], bool]:
+    """Return the entries of the leading lines that are whole, and whether these are all that the file announces.
+
+    A line without its end may be cut short within a number, though a broker reads it: it is not whole.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        text = data[: error.start].decode("utf-8")
+    lines = _LINE_END.split(text)
+    rest = lines.pop()
+    if len(lines) < _HEAD_LINES or parse_int32(lines[0]) != _VERSION:
+        return [], False
+    entries: list[list[str]] = []
+    for number, line in enumerate(lines[_HEAD_LINES:], _HEAD_LINES + 1):
+        try:
+            entries.append(_fields(line, number, width))
+        except CheckpointCorrupt:
+            return entries, False
+    return entries, rest == "" and len(text.encode()) == len(data) and parse_int32(lines[1]) == len(entries)
 
 
 def _fields(line: str, number: int, width: int) -> list[str]:

@@ -96,15 +96,15 @@ def _topic(reader: Reader, version: int) -> FetchTopic:
     layout = _OF_PARTITION[max(first for first in _OF_PARTITION if first <= version)]
     partitions = []
     for _ in range(reader.count()):
-        found = reader.unpack(layout)
+        fields = reader.unpack(layout)
         reader.skip_tags()
-        if len(found) == 3:
-            partitions.append(FetchPartition(*found))
-        elif len(found) == 4:
-            index, epoch, offset, size = found
+        if len(fields) == 3:
+            partitions.append(FetchPartition(*fields))
+        elif len(fields) == 4:
+            index, epoch, offset, size = fields
             partitions.append(FetchPartition(index, offset, size, epoch))
         else:
-            index, epoch, offset, fetched, size = found
+            index, epoch, offset, fetched, size = fields
             partitions.append(FetchPartition(index, offset, size, epoch, fetched))
     reader.skip_tags()
     return FetchTopic(name, topic_id, partitions)
@@ -172,9 +172,9 @@ def _write_partition(out: Writer, version: int, values: Values) -> None:
 
 
 def _tagged(values: Values) -> list[tuple[int, bytes]]:
-    found = []
+    tags = []
     if (diverging := values.get("diverging_epoch")) is not None:
-        found.append((0, _EPOCH_END.pack(diverging["epoch"], diverging["end_offset"]) + b"\0"))
+        tags.append((0, _EPOCH_END.pack(diverging["epoch"], diverging["end_offset"]) + b"\0"))
     if (leader := values.get("current_leader")) is not None:
-        found.append((1, _LEADER.pack(leader["leader_id"], leader["leader_epoch"]) + b"\0"))
-    return found
+        tags.append((1, _LEADER.pack(leader["leader_id"], leader["leader_epoch"]) + b"\0"))
+    return tags

@@ -1,9 +1,10 @@
 """FrameReader: the receiving half of a connection, bytes in and whole frames out; it does no input or output itself.
 
 A frame is four bytes of size and as many bytes. The size is judged before a byte of the frame is kept: above the limit
-the connection ends. Small frames come through the caller's buffer; a large one is received in place. Either is counted
-against a budget which all connections share, from when its memory is taken until it is processed. While the budget has
-no room the caller stops reading, until `may_read`.
+the connection ends. Small frames come through the caller's buffer; a large one is received in place, in memory that
+the system hands out page by page. Bytes count as they arrive, against a budget that all connections share and against
+the account of their address in it, until they are processed; an announced size costs nothing. While there is no room
+the caller stops reading, until `may_read`.
 Source: Apache Kafka 4.3.0, NetworkReceive.
 """
 
@@ -13,10 +14,13 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from storage.base.errors import ExitStatus, LogmendError
+from storage.disk.buffers import page_aligned
 
 LARGE: Final = 1 << 14
 """Bytes from which on a frame has memory of its own."""
 _SIZE_BYTES: Final = 4
+_PIECE: Final = 1 << 20
+"""Bytes received at a time: so far a connection may exceed what there is room for."""
 
 
 class FrameInvalid(LogmendError):
@@ -28,93 +32,140 @@ class FrameInvalid(LogmendError):
 class Budget:
     """Bytes that the unprocessed frames of all connections may take together; for one thread.
 
-    One frame is let in however large it is when nothing else is there: limits of single frames are for the reader.
-    `on_room` is called when there is room again after a frame was refused.
+    Large frames leave `reserve` bytes to small ones. Frames that have filled the budget together come to an end all the
+    same: one of them at a time is received above the limit. `on_room` is called when there is room again after
+    something was refused.
     """
 
-    def __init__(self, limit: int, on_room: Callable[[], None] = lambda: None) -> None:
-        self.limit, self.used, self._on_room = limit, 0, on_room
-        self._has_refused = False
+    def __init__(self, limit: int, on_room: Callable[[], None] = lambda: None, *, reserve: int = 0) -> None:
+        self.limit, self.reserve, self.used, self._on_room = limit, reserve, 0, on_room
+        self.is_pressed = False
+        """Whether a connection was refused since there last was room."""
+        self._ahead: memoryview | None = None
 
-    def take(self, size: int) -> bool:
-        """Count `size` bytes if there is room; return whether there was."""
-        if self.used and self.used + size > self.limit:
-            self._has_refused = True
-            return False
-        self.used += size
-        return True
+    def account(self, limit: int | None = None) -> Account:
+        """Return the account of an address, which may hold `limit` bytes; None: no less than all addresses together."""
+        return Account(self, self.limit if limit is None else limit)
+
+    def goes_ahead(self, frame: memoryview) -> bool:
+        """Return whether a large frame is the one that is received although there is no room."""
+        if self._ahead is None:
+            self._ahead = frame
+        if self._ahead is frame:
+            return True
+        self.is_pressed = True
+        return False
+
+    def let_others(self, frame: memoryview | None) -> None:
+        """Take note that a large frame is processed, or will not be."""
+        if frame is not None and self._ahead is frame:
+            self._ahead = None
+            self.call_waiting()
+
+    def call_waiting(self) -> None:
+        """Tell those that were refused to ask again."""
+        if self.is_pressed:
+            self.is_pressed = False
+            self._on_room()
+
+
+class Account:
+    """Bytes that the connections of one address hold of a budget."""
+
+    def __init__(self, budget: Budget, limit: int) -> None:
+        self._budget, self.limit, self.used = budget, limit, 0
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether the budget has refused a connection since there last was room."""
+        return self._budget.is_pressed
 
     def add(self, size: int) -> None:
         """Count `size` bytes that are in memory already."""
         self.used += size
-
-    def has_room(self) -> bool:
-        """Return whether any more bytes may be received."""
-        if self.used < self.limit:
-            return True
-        self._has_refused = True
-        return False
+        self._budget.used += size
 
     def give_back(self, size: int) -> None:
         """Count `size` bytes as free again."""
         self.used -= size
+        self._budget.used -= size
         assert self.used >= 0, "more was given back than taken"
-        if self._has_refused:
-            self._has_refused = False
-            self._on_room()
+        self._budget.call_waiting()
+
+    def has_room(self) -> bool:
+        """Return whether the bytes of small frames may be received."""
+        if self.used < self.limit and self._budget.used < self._budget.limit:
+            return True
+        self._budget.is_pressed = True
+        return False
+
+    def has_room_for(self, frame: memoryview) -> bool:
+        """Return whether bytes of a large frame may be received."""
+        reserve = self._budget.reserve
+        if self.used < self.limit - reserve and self._budget.used < self._budget.limit - reserve:
+            return True
+        return self._budget.goes_ahead(frame)
+
+    def ends(self, frame: memoryview | None) -> None:
+        """Take note that a large frame is processed, or will not be."""
+        self._budget.let_others(frame)
 
 
 class Frame:
     """The bytes of a request without their size. `release` says that they are processed; once is enough."""
 
-    __slots__ = ("_budget", "_counted", "data")
+    __slots__ = ("_account", "_counted", "data")
 
-    def __init__(self, data: memoryview, budget: Budget) -> None:
-        """For bytes that the budget has counted."""
-        self.data, self._budget = data, cast("Budget | None", budget)
+    def __init__(self, data: memoryview, account: Account) -> None:
+        """For bytes that the account has counted."""
+        self.data, self._account = data, cast("Account | None", account)
         self._counted = len(data)
 
     def release(self) -> None:
         """Give the memory back to the budget; existing views of the data stay valid."""
-        budget, self._budget = self._budget, None
-        if budget is not None:
-            budget.give_back(self._counted)
+        account, self._account = self._account, None
+        if account is not None:
+            account.give_back(self._counted)
+            account.ends(self.data)
 
 
 class FrameReader:
     """The frames of one connection. `limit`: bytes of the largest one; it may be changed between frames."""
 
-    def __init__(self, limit: int, budget: Budget) -> None:
-        self.limit, self._budget = limit, budget
+    def __init__(self, limit: int, account: Account) -> None:
+        self.limit, self._account = limit, account
         self._rest = b""
         """The beginning of a small frame, with its size."""
         self._large: memoryview | None = None
-        self._have = 0
-        self._wanted = 0
-        """Bytes of a large frame for which the budget has no room yet."""
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the next frame waits for room in the budget."""
-        return self._wanted > 0
+        self.received = 0
+        """Bytes of the large frame that have come."""
 
     @property
     def is_midway(self) -> bool:
         """Whether a part of a frame has come."""
         return bool(self._rest) or self._large is not None
 
+    def move_to(self, account: Account) -> None:
+        """Count on another account from now on, such as that of clients who have logged in."""
+        if self._account is not account:
+            self._account.ends(self._large)
+            self._account.give_back(self.received)
+            self._account = account
+            account.add(self.received)
+
     def target(self) -> memoryview | None:
         """Return where to receive the next bytes, None where any buffer will do; say `filled` or `feed` then."""
-        return None if self._large is None else self._large[self._have :]
+        return None if self._large is None else self._large[self.received : self.received + _PIECE]
 
     def filled(self, count: int) -> Frame | None:
         """Take note of `count` bytes received into the target; return the frame if that was all of it."""
         assert self._large is not None, "there was no target"
-        self._have += count
-        if self._have < len(self._large):
+        self.received += count
+        self._account.add(count)
+        if self.received < len(self._large):
             return None
-        frame = Frame(self._large, self._budget)
-        self._large = None
+        frame = Frame(self._large, self._account)
+        self._large, self.received = None, 0
         return frame
 
     def feed(self, data: memoryview) -> list[Frame]:
@@ -135,35 +186,27 @@ class FrameReader:
                 for frame in frames:  # no one processes them
                     frame.release()
                 raise
-            if size >= LARGE and end - position - _SIZE_BYTES < size:
-                self._begin_large(data[position:], size)
-                return frames
             if end - position - _SIZE_BYTES < size:
-                break
+                if size < LARGE:
+                    break
+                self._begin_large(data[position + _SIZE_BYTES :], size)
+                return frames
             position += _SIZE_BYTES
-            self._budget.add(size)
-            frames.append(Frame(memoryview(bytes(data[position : position + size])), self._budget))
+            self._account.add(size)
+            frames.append(Frame(memoryview(bytes(data[position : position + size])), self._account))
             position += size
         self._rest = bytes(data[position:])
         return frames
 
     def may_read(self) -> bool:
-        """Return whether there is room for more; a frame that waits for room gets it if there is."""
-        if not self._wanted:
-            return self._large is not None or self._budget.has_room()
-        size = self._wanted
-        if not self._budget.take(size):
-            return False
-        self._wanted = 0
-        self._allocate(memoryview(self._rest)[_SIZE_BYTES:], size)
-        return True
+        """Return whether there is room for more."""
+        return self._account.has_room() if self._large is None else self._account.has_room_for(self._large)
 
     def abandon(self) -> None:
         """Give back what the unfinished frame took; for the end of the connection."""
-        if self._large is not None:
-            self._budget.give_back(len(self._large))
-            self._large = None
-        self._rest, self._wanted = b"", 0
+        self._account.ends(self._large)
+        self._account.give_back(self.received)
+        self._large, self._rest, self.received = None, b"", 0
 
     def _judged(self, data: memoryview, position: int) -> int:
         size = int.from_bytes(data[position : position + _SIZE_BYTES], "big", signed=True)
@@ -173,13 +216,9 @@ class FrameReader:
             raise FrameInvalid(f"a frame of {size} bytes; {self.limit} are allowed")
         return size
 
-    def _begin_large(self, data: memoryview, size: int) -> None:
-        if self._budget.take(size):
-            self._allocate(data[_SIZE_BYTES:], size)
-        else:
-            self._wanted, self._rest = size, bytes(data)
-
-    def _allocate(self, begun: memoryview, size: int) -> None:
-        self._large = memoryview(bytearray(size))
+    def _begin_large(self, begun: memoryview, size: int) -> None:
+        # Its pages exist once they are written: a size that is only announced takes no memory.
+        self._large = page_aligned(size)
         self._large[: len(begun)] = begun
-        self._have, self._rest = len(begun), b""
+        self.received = len(begun)
+        self._account.add(len(begun))

@@ -16,7 +16,7 @@ _NUMBERS: Final = {size: struct.Struct(">" + letter) for size, letter in ((1, "b
 
 
 MOST_ELEMENTS: Final = 1 << 16
-"""Of all arrays of a message together: reading them takes time in which no other client is served."""
+"""Of arrays and tagged fields of a message together: reading them takes time in which no other client is served."""
 
 
 class MessageInvalid(LogmendError):
@@ -98,10 +98,13 @@ class Reader:
         count = self.varint() - 1 if self._is_flexible else self.number(4)
         if count < -1 or count > self.left:
             raise MessageInvalid(f"an array of {count} elements, {self.left} bytes are left")
-        self._elements += max(count, 0)
+        self._count(max(count, 0))
+        return count
+
+    def _count(self, elements: int) -> None:
+        self._elements += elements
         if self._elements > MOST_ELEMENTS:
             raise MessageInvalid(f"more than {MOST_ELEMENTS} elements")
-        return count
 
     def count(self) -> int:
         """Return how many elements an array has, 0 for a null one."""
@@ -109,7 +112,9 @@ class Reader:
 
     def tags(self) -> Iterator[tuple[int, int]]:
         """Yield tag and size of each tagged field, of a flexible version; the caller takes so many bytes."""
-        for _ in range(self.varint()):
+        count = self.varint()
+        self._count(count)
+        for _ in range(count):
             tag, size = self.varint(), self.varint()
             if size > self.left:
                 raise MessageInvalid(f"a tagged field of {size} bytes, {self.left} are left")

@@ -306,12 +306,12 @@ class _Comparison:
         """Tell apart what compaction removed and what was lost; put ranges together."""
         for n, keys in self._absent.items():
             assert self._fetch is not None
-            found = self._fetch.keys_behind(self._replicas[n], keys)
-            if found is None:
+            later = self._fetch.keys_behind(self._replicas[n], keys)
+            if later is None:
                 evidence = f"{len(keys)} keys were not looked for: too much would have to be read"
                 self._add(AuditKind.NOT_COMPARED, n, min(keys.values()), max(keys.values()), evidence)
                 continue
-            for offset in sorted(offset for key, offset in keys.items() if key not in found):
+            for offset in sorted(offset for key, offset in keys.items() if key not in later):
                 self._lacks(n, offset, offset, "others hold the last record of a key here")
                 self._count([other for other in range(len(self._replicas)) if other != n], offset, offset)
         self.result.differences = _joined(self.result.differences)
@@ -374,35 +374,35 @@ def _meets(ranges: Iterable[tuple[int, int]], first: int, last: int) -> bool:
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return ranges of offsets as those that overlap become one."""
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
-        if found and first <= found[-1][1]:
-            found[-1] = found[-1][0], max(last, found[-1][1])
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(last, merged[-1][1])
         else:
-            found.append((first, last))
-    return found
+            merged.append((first, last))
+    return merged
 
 
 def _runs(offsets: Iterable[int]) -> list[tuple[int, int]]:
     """Return rising offsets as runs without a gap."""
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     for offset in offsets:
-        if found and offset == found[-1][1] + 1:
-            found[-1] = found[-1][0], offset
+        if runs and offset == runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], offset
         else:
-            found.append((offset, offset))
-    return found
+            runs.append((offset, offset))
+    return runs
 
 
 def _joined(differences: Iterable[Difference]) -> list[Difference]:
     """Put together what adjoins and is of one kind, replica and reason."""
-    found: list[Difference] = []
+    joined: list[Difference] = []
     order: Callable[[Difference], tuple[int, str, str, int]] = lambda d: (d.replica, d.kind.value, d.evidence, d.first)  # noqa: E731
     for one in sorted(differences, key=order):
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         same = last is not None and (last.kind, last.replica, last.evidence) == (one.kind, one.replica, one.evidence)
         if last is not None and same and one.first <= last.last + 1:
-            found[-1] = last._replace(last=max(last.last, one.last))
+            joined[-1] = last._replace(last=max(last.last, one.last))
         else:
-            found.append(one)
-    return found
+            joined.append(one)
+    return joined

@@ -57,14 +57,14 @@ class DiskFetch:
 
     def batches(self, replica: Replica, first: int, last: int) -> list[Batch]:
         """Return the sound batches with a base offset from `first` to `last`, and those that reach into them."""
-        found: list[Batch] = []
+        batches: list[Batch] = []
         segments = self._segments.get(replica.log_dir, ())
         start = max(bisect_right(segments, first, key=lambda segment: segment.base_offset) - 1, 0)
         for segment in segments[start:]:
             if segment.base_offset > last:
                 break
-            found += self._in_segment(replica.log_dir, segment, first, last)
-        return found
+            batches += self._in_segment(replica.log_dir, segment, first, last)
+        return batches
 
     def _in_segment(self, log_dir: str, segment: SegmentPlace, first: int, last: int) -> list[Batch]:
         fs, root = open_place(log_dir)
@@ -80,7 +80,7 @@ class DiskFetch:
 
     def _walk(self, place: _Place, file: ReadFile, floor: int, first: int, last: int) -> list[Batch] | None:
         """Return the batches from a place on that meet the offsets; None if no batch begins at that place."""
-        found: list[Batch] = []
+        batches: list[Batch] = []
 
         def on_rows(rows: BatchRows, count: int, _: memoryview, __: int) -> None:
             for i in range(count):
@@ -89,7 +89,7 @@ class DiskFetch:
                     raise _Enough
                 if end >= first:
                     at = _Place(place.fs, place.path, rows.position[i], rows.size[i])
-                    found.append(Batch(base, end, rows.crc[i], rows.leader_epoch[i], at))
+                    batches.append(Batch(base, end, rows.crc[i], rows.leader_epoch[i], at))
 
         start: int | None = place.position
         try:
@@ -105,7 +105,7 @@ class DiskFetch:
                 start = find_sound_batch(file, place.size, scan.valid_size + 1, floor)
         except _Enough:
             pass
-        return found
+        return batches
 
     def records(self, replica: Replica, batch: Batch) -> Iterator[Told]:  # noqa: ARG002 (the place says whose it is)
         """Return the records of a batch; raises `CorruptData`."""
@@ -120,14 +120,14 @@ class DiskFetch:
             for record in records_of(whole):
                 yield _told(record, is_control=is_control)
 
-    def keys_behind(self, replica: Replica, wanted: Mapping[bytes, int]) -> set[bytes] | None:
+    def keys_behind(self, replica: Replica, keys: Mapping[bytes, int]) -> set[bytes] | None:
         """Return which of the keys occur behind the offset given with each; None if that were too much to read."""
-        found: set[bytes] = set()
+        behind: set[bytes] = set()
         budget = KEYS_BUDGET
         segments = self._segments.get(replica.log_dir, ())
-        start = max(bisect_right(segments, min(wanted.values()), key=lambda segment: segment.base_offset) - 1, 0)
+        start = max(bisect_right(segments, min(keys.values()), key=lambda segment: segment.base_offset) - 1, 0)
         for segment in segments[start:]:
-            for batch in self._in_segment(replica.log_dir, segment, min(wanted.values()), (1 << 63) - 1):
+            for batch in self._in_segment(replica.log_dir, segment, min(keys.values()), (1 << 63) - 1):
                 place = batch.place
                 assert isinstance(place, _Place)
                 budget -= place.size
@@ -135,13 +135,13 @@ class DiskFetch:
                     return None
                 try:
                     for told in self.records(replica, batch):
-                        if told.key is not None and told.offset > wanted.get(told.key, told.offset):
-                            found.add(told.key)
+                        if told.key is not None and told.offset > keys.get(told.key, told.offset):
+                            behind.add(told.key)
                 except CorruptData:
                     continue
-                if len(found) == len(wanted):
-                    return found
-        return found
+                if len(behind) == len(keys):
+                    return behind
+        return behind
 
 
 def _told(record: Record, *, is_control: bool) -> Told:

@@ -39,16 +39,16 @@ def plan_heal(tables: Tables, audit_id: str) -> dict[str, Any]:
     """Return the plan as a JSON document; raises `ConfigInvalid` if that audit is not there."""
     audit = tables.find(audit_id)
     findings = [row for row in tables.read("findings", audit.audit_id).to_pylist() if _is_healable(row)]
-    wanted = {_partition(row) for row in findings}
-    segments = _of(tables, "segments", audit.audit_id, wanted, ("log_dir", "base_offset", "last_offset", "broker"))
+    partitions = {_partition(row) for row in findings}
+    segments = _of(tables, "segments", audit.audit_id, partitions, ("log_dir", "base_offset", "last_offset", "broker"))
     blocks = _of(
         tables,
         "blocks",
         audit.audit_id,
-        wanted,
+        partitions,
         ("log_dir", "block", "digest", "batches", "first_offset", "last_offset"),
     )
-    verdicts = _of(tables, "verdicts", audit.audit_id, wanted, ("good_brokers", "comparable_until"))
+    verdicts = _of(tables, "verdicts", audit.audit_id, partitions, ("good_brokers", "comparable_until"))
     heals, hopeless = [], []
     covered: list[tuple[Row, int, int | None]] = []
     for finding in sorted(findings, key=lambda row: row["kind"] == AuditKind.REPLICA_HOLE.value):
@@ -102,18 +102,18 @@ def _partition(row: Row) -> tuple[str, str, int]:
 
 
 def _of(
-    tables: Tables, table: str, audit_id: str, wanted: set[tuple[str, str, int]], columns: Sequence[str]
+    tables: Tables, table: str, audit_id: str, partitions: set[tuple[str, str, int]], columns: Sequence[str]
 ) -> dict[tuple[str, str, int], list[Row]]:
     """Return the rows of the partitions that are wanted; the table itself may be much larger than memory."""
-    found: dict[tuple[str, str, int], list[Row]] = {key: [] for key in wanted}
-    if not wanted:
-        return found
+    by_partition: dict[tuple[str, str, int], list[Row]] = {key: [] for key in partitions}
+    if not partitions:
+        return by_partition
     for batch in tables.batches(table, audit_id, ["cluster", "topic", "partition", *columns]):
         keys = zip(*(batch.column(name).to_pylist() for name in ("cluster", "topic", "partition")), strict=True)
-        chosen = [at for at, key in enumerate(keys) if key in wanted]
+        chosen = [at for at, key in enumerate(keys) if key in partitions]
         for row in batch.take(chosen).to_pylist() if chosen else ():
-            found[_partition(row)].append(row)
-    return found
+            by_partition[_partition(row)].append(row)
+    return by_partition
 
 
 def _range(finding: Row, segments: Iterable[Row]) -> tuple[int, int | None]:

@@ -97,39 +97,39 @@ class _Judging:
         state = self._state
         if not state.has_metadata or state.topic == METADATA_TOPIC:
             return
-        wanted = set() if state.assigned is None else set(state.assigned.replicas)
+        assigned = set() if state.assigned is None else set(state.assigned.replicas)
         for n in self._numbers:
             replica = state.replicas[n]
-            if replica.row.node_id not in wanted:
+            if replica.row.node_id not in assigned:
                 known = "the metadata does not know this partition"
-                evidence = known if state.assigned is None else f"the metadata assigns it to {_listed(wanted)} only"
+                evidence = known if state.assigned is None else f"the metadata assigns it to {_listed(assigned)} only"
                 self._add(AuditKind.STRAY_REPLICA, replica, evidence)
-        self._numbers = [n for n in self._numbers if state.replicas[n].row.node_id in wanted]
+        self._numbers = [n for n in self._numbers if state.replicas[n].row.node_id in assigned]
         there = {state.replicas[n].row.node_id for n in self._numbers}
-        for node in sorted(wanted - there):
+        for node in sorted(assigned - there):
             source = self._fleet.brokers.get(node)
             if source is None:
                 continue  # nobody asked about that broker
             self._missing.append(source.broker)
             if node not in self._fleet.unlisted:
                 self.findings.append(audit_row(AuditKind.REPLICA_MISSING, source, state.name, _NO_REPLICA))
-        audited = wanted & set(self._fleet.brokers) - self._fleet.unlisted
-        if audited - there and len(wanted) > 1:
-            evidence = f"{len(there)} of {len(wanted)} replicas are on disk"
+        audited = assigned & set(self._fleet.brokers) - self._fleet.unlisted
+        if audited - there and len(assigned) > 1:
+            evidence = f"{len(there)} of {len(assigned)} replicas are on disk"
             self._add_all(AuditKind.UNDER_REPLICATED, evidence)
 
     def topic_ids(self) -> None:
         """Leave out directories of another topic that had the same name."""
         state = self._state
         ids = {n: state.replicas[n].row.topic_id for n in self._numbers}
-        told = Counter(topic_id for topic_id in ids.values() if topic_id is not None)
-        wanted = state.assigned.topic_id if state.assigned is not None else None
-        kind = AuditKind.WRONG_TOPIC_ID if wanted is not None else AuditKind.TOPIC_IDS_DIFFER
-        if wanted is None and len(told) > 1:
-            (wanted, _), *_ = told.most_common()
+        counts = Counter(topic_id for topic_id in ids.values() if topic_id is not None)
+        expected = state.assigned.topic_id if state.assigned is not None else None
+        kind = AuditKind.WRONG_TOPIC_ID if expected is not None else AuditKind.TOPIC_IDS_DIFFER
+        if expected is None and len(counts) > 1:
+            (expected, _), *_ = counts.most_common()
         for n, topic_id in ids.items():
-            if wanted is not None and topic_id not in (wanted, None):
-                evidence = f"topic id {topic_id}, {'the metadata has' if state.assigned else 'most have'} {wanted}"
+            if expected is not None and topic_id not in (expected, None):
+                evidence = f"topic id {topic_id}, {'the metadata has' if state.assigned else 'most have'} {expected}"
                 self._add(kind, state.replicas[n], evidence)
                 self._numbers.remove(n)
                 self._bad.add(n)

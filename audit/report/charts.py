@@ -68,14 +68,14 @@ def verdict_parts(verdicts: Mapping[str, int]) -> list[Part]:
 
 def shares(parts: Sequence[tuple[float, str, str]], width: float) -> list[tuple[Part, float, float]]:
     """Return each part that is not 0 with its x and its width on a bar; none is too narrow to be seen."""
-    shown = [Part(*part) for part in parts if part[0] > 0]
-    if not shown:
+    visible = [Part(*part) for part in parts if part[0] > 0]
+    if not visible:
         return []
-    total = sum(part.number for part in shown)
-    widths = [max(part.number / total * width, min(_LEAST, width / len(shown))) for part in shown]
+    total = sum(part.number for part in visible)
+    widths = [max(part.number / total * width, min(_LEAST, width / len(visible))) for part in visible]
     widths[widths.index(max(widths))] -= max(sum(widths) - width, 0)
     starts = accumulate(widths, initial=0.0)
-    return list(zip(shown, starts, widths, strict=False))
+    return list(zip(visible, starts, widths, strict=False))
 
 
 def squares(verdicts: Sequence[int], names: Mapping[int, str]) -> FleetMap:
@@ -130,7 +130,7 @@ def _when(one: Past) -> str:
     return f"{one.started_at:%Y-%m-%d %H:%M}"
 
 
-def _columns(title: str, stacks: Sequence[Sequence[Part]], dates: Sequence[str], shown: Callable[[float], str]) -> Plot:
+def _columns(title: str, stacks: Sequence[Sequence[Part]], dates: Sequence[str], text: Callable[[float], str]) -> Plot:
     """Return stacked columns with an axis of round numbers."""
     width, height = _PANEL
     ticks = round_ticks(max(sum(part.number for part in stack) for stack in stacks))
@@ -149,7 +149,7 @@ def _columns(title: str, stacks: Sequence[Sequence[Part]], dates: Sequence[str],
         anchor = "start" if at == 0 and len(dates) > 1 else "middle" if len(dates) < 5 else "end"
         marks.append((_LEFT + at * step + step / 2, anchor, dates[at]))
     words = f"{len(stacks)} audits; the newest: " + "; ".join(part.words for part in stacks[-1])
-    return Plot(title, words, [(height - _BOTTOM - tick * scale, shown(tick)) for tick in ticks], pieces, marks)
+    return Plot(title, words, [(height - _BOTTOM - tick * scale, text(tick)) for tick in ticks], pieces, marks)
 
 
 def round_ticks(top: float) -> list[float]:

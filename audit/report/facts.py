@@ -150,19 +150,19 @@ def _table(tables: Tables, name: str, audit_id: str, columns: Sequence[str] = ()
 def _past(tables: Tables, audit_id: str) -> Past:
     (run,) = _table(tables, "runs", audit_id).to_pylist()
     counted = _table(tables, "verdicts", audit_id, ["verdict"]).group_by("verdict").aggregate([([], "count_all")])
-    found = dict(zip(counted["verdict"].to_pylist(), counted["count_all"].to_pylist(), strict=True))
+    counts = dict(zip(counted["verdict"].to_pylist(), counted["count_all"].to_pylist(), strict=True))
     took = None if run["finished_at"] is None else (run["finished_at"] - run["started_at"]).total_seconds()
     return Past(
         audit_id, run["started_at"], took, run["bytes_read"], run["bytes_listed"], run["status"],
-        {name: found.get(name, 0) for name in VERDICTS},
+        {name: counts.get(name, 0) for name in VERDICTS},
     )  # fmt: skip
 
 
-def _worst(verdicts: pa.Table, limit: int, *wanted: Verdict) -> Listed:
+def _worst(verdicts: pa.Table, limit: int, *kinds: Verdict) -> Listed:
     """Return the partitions of some verdicts, one after another, the largest first."""
     rows: list[Row] = []
     total = 0
-    for verdict in wanted:
+    for verdict in kinds:
         found = verdicts.filter(pc.equal(verdicts["verdict"], verdict.value)).sort_by([("size_bytes", "descending")])
         rows += found.slice(0, limit - len(rows)).to_pylist()
         total += found.num_rows
@@ -185,7 +185,7 @@ def _findings(
     """Return numbers by kind, the worst findings, and numbers by disk and severity."""
     kinds: Counter[tuple[str, str]] = Counter()
     by_disk: Counter[tuple[str, str, str, str]] = Counter()
-    shown: dict[str, list[Row]] = {severity: [] for severity in SEVERITIES}
+    by_severity: dict[str, list[Row]] = {severity: [] for severity in SEVERITIES}
     names = ("cluster", "broker", "log_dir", "topic", "partition", "path", "kind", "position", "size", "first_offset",
              "last_offset", "next_good_offset", "evidence", "severity")  # fmt: skip
     for batch in tables.batches("findings", audit_id, names):
@@ -193,11 +193,11 @@ def _findings(
             kinds[keys] += number
         for disk, number in _grouped(batch, ("cluster", "broker", "log_dir", "severity")):
             by_disk[disk] += number
-        for severity, rows in shown.items():
+        for severity, rows in by_severity.items():
             if len(rows) < limit:
                 more = batch.filter(pc.equal(batch["severity"], severity)).slice(0, limit - len(rows))
                 rows.extend(more.to_pylist())
-    worst = [row for severity in SEVERITIES if severity != Severity.NOTE.value for row in shown[severity]][:limit]
+    worst = [row for severity in SEVERITIES if severity != Severity.NOTE.value for row in by_severity[severity]][:limit]
     total = sum(number for (_, severity), number in kinds.items() if severity != Severity.NOTE.value)
     ordered = sorted(kinds.items(), key=lambda item: (SEVERITIES.index(item[0][1]), -item[1], item[0]))
     return [(kind, severity, number) for (kind, severity), number in ordered], Listed(worst, total), by_disk
@@ -254,11 +254,11 @@ class _Segments:
 
 
 def _ages(table: pa.Table, now: datetime) -> pa.ChunkedArray:
-    found = pa.array([LAST_AGE] * table.num_rows)
+    names = pa.array([LAST_AGE] * table.num_rows)
     for days, name in reversed(AGES):
         border = pa.scalar(now - timedelta(days=days), table["verified_at"].type)
-        found = pc.if_else(pc.greater(table["verified_at"], border), name, found)
-    return pc.if_else(pc.equal(table["depth"], "quick"), QUICK_AGE, found)
+        names = pc.if_else(pc.greater(table["verified_at"], border), name, names)
+    return pc.if_else(pc.equal(table["depth"], "quick"), QUICK_AGE, names)
 
 
 def _disks(disks: list[Row], findings: Counter[tuple[str, str, str, str]], limit: int) -> Listed:

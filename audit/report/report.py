@@ -40,10 +40,10 @@ def report(tables: Tables, audit_id: str) -> tuple[str, str]:
 
 def verdict_of(fleet: Fleet) -> str:
     """Return what the fleet is, in a sentence."""
-    total, found = fleet.partitions, fleet.verdicts
+    total, counts = fleet.partitions, fleet.verdicts
     if not total:
         return "No partition was found, so nothing was verified."
-    if found["healthy"] == total:
+    if counts["healthy"] == total:
         return f"All {count(total, 'partition')} are healthy: every replica could be read and agrees with every other."
     ones = {
         "unreadable": ("could not be read in full", "could not be read in full"),
@@ -51,9 +51,11 @@ def verdict_of(fleet: Fleet) -> str:
         "divergent": ("holds different data on its replicas", "hold different data on their replicas"),
         "degraded": ("lacks a sound replica", "lack a sound replica"),
     }
-    told = [f"{grouped(found[name])} {ones[name][found[name] > 1]}" for name in reversed(VERDICTS[1:]) if found[name]]
-    listed = told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
-    sound = found["healthy"]
+    parts = [
+        f"{grouped(counts[name])} {ones[name][counts[name] > 1]}" for name in reversed(VERDICTS[1:]) if counts[name]
+    ]
+    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    sound = counts["healthy"]
     healthy = f"; {grouped(sound)} {'is' if sound == 1 else 'are'} healthy" if sound else ""
     return f"Of {count(total, 'partition')}, {listed}{healthy}."
 

@@ -126,7 +126,7 @@ def _partition_logs(fs: ReadFs, directory: PurePath, wants: Wants) -> list[LogFi
     topic, partition = named.partition
     if named.state is not None or not wants(printable(topic), partition):
         return []
-    found = []
+    logs = []
     for name, stat in fs.entries(directory).items():
         file = parse_file_name(name)
         if (
@@ -138,11 +138,11 @@ def _partition_logs(fs: ReadFs, directory: PurePath, wants: Wants) -> list[LogFi
             continue
         if stat.kind is FileKind.FILE:
             place = directory / name
-            found.append(LogFile(str(directory.parent), topic, partition, file.base_offset, place, stat.size))
-    return sorted(found, key=lambda log: log.segment)
+            logs.append(LogFile(str(directory.parent), topic, partition, file.base_offset, place, stat.size))
+    return sorted(logs, key=lambda log: log.segment)
 
 
-def within(logs: Iterable[LogFile], wanted: Range) -> Iterator[LogFile]:
+def within(logs: Iterable[LogFile], bounds: Range) -> Iterator[LogFile]:
     """Yield those of listed files, in their order, that may hold batches that are `wanted`.
 
     By their names: a segment ends where the next one of its directory begins.
@@ -151,10 +151,10 @@ def within(logs: Iterable[LogFile], wanted: Range) -> Iterator[LogFile]:
     for log in logs:
         if before is not None:
             same = before.path.parent == log.path.parent
-            if before.segment <= wanted.last and not (same and log.segment <= wanted.first):
+            if before.segment <= bounds.last and not (same and log.segment <= bounds.first):
                 yield before
         before = log
-    if before is not None and before.segment <= wanted.last:
+    if before is not None and before.segment <= bounds.last:
         yield before
 
 
@@ -173,7 +173,7 @@ def cut(logs: Iterable[LogFile], task_bytes: int) -> list[tuple[LogFile, ...]]:
 
 
 def read_logs(
-    fs: ReadFs, logs: Sequence[LogFile], wanted: Range = EVERYTHING, *, checksums: bool = True
+    fs: ReadFs, logs: Sequence[LogFile], bounds: Range = EVERYTHING, *, checksums: bool = True
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of all files as columns of `SCHEMA`, in the order of the files and of their bytes.
 
@@ -182,7 +182,7 @@ def read_logs(
     """
     reader = LogReader()
     for log in logs:
-        pieces = _LogBatches(fs, log, wanted, reader, checksums=checksums)
+        pieces = _LogBatches(fs, log, bounds, reader, checksums=checksums)
         try:
             yield from pieces.read()
         except EnvironmentFault as fault:
@@ -243,19 +243,19 @@ class _LogBatches:
         """Yield what lies at and behind a fault, up to the end of a batch some way behind it."""
         rows: list[_Row] = []
         until, reason = self.position + CAREFUL_BYTES, None
-        for found in walk(file, self._log.size, self.position, self._next_offset):
-            if isinstance(found, Fault):
-                if _is_of_a_batch(found):
-                    reason = found.reason
+        for item in walk(file, self._log.size, self.position, self._next_offset):
+            if isinstance(item, Fault):
+                if _is_of_a_batch(item):
+                    reason = item.reason
                     continue
-                rows.append((found.position, found.size, None, False, found.reason))
-                self.position = found.position + (found.size or self._log.size)
+                rows.append((item.position, item.size, None, False, item.reason))
+                self.position = item.position + (item.size or self._log.size)
             else:
-                rows.append(_row(found, reason, checksums=self._checksums))
+                rows.append(_row(item, reason, checksums=self._checksums))
                 reason = None
-                self.position = found.position + found.header.size
-                if found.is_sound:
-                    self._next_offset = max(self._next_offset, found.header.last_offset + 1)
+                self.position = item.position + item.header.size
+                if item.is_sound:
+                    self._next_offset = max(self._next_offset, item.header.last_offset + 1)
             if self.position >= until:
                 break
         yield _fault_rows(self._log, rows)
@@ -316,7 +316,7 @@ def _columns(log: LogFile, numbers: Ints, *, checksums: bool) -> pa.RecordBatch:
     magic, attributes, control = column("magic"), column("attributes"), column("control")
     is_old = magic < 2
     base_timestamp = np.where(is_old, column("max_timestamp"), numbers[-1])
-    made = {
+    columns = {
         **_constants(log, count),
         "position": pa.array(column("position")),
         "size_bytes": pa.array(column("size")),
@@ -339,7 +339,7 @@ def _columns(log: LogFile, numbers: Ints, *, checksums: bool) -> pa.RecordBatch:
         "crc_valid": pa.array(np.full(count, fill_value=True), mask=np.full(count, not checksums)),
         "fault": pa.nulls(count, pa.string()),
     }
-    return _record_batch(made)
+    return _record_batch(columns)
 
 
 def _record_batch(columns: dict[str, pa.Array]) -> pa.RecordBatch:
@@ -374,24 +374,24 @@ def _base_timestamps(window: memoryview, places: Ints) -> Ints:
 def _fault_rows(log: LogFile, rows: Sequence[_Row]) -> pa.RecordBatch:
     """Return rows made one by one, as a piece of the table."""
     told = [_told(row) for row in rows]
-    made = {
+    columns = {
         name: pa.array([row.get(name) for row in told], kind)
         for name, kind in zip(SCHEMA.names, SCHEMA.types, strict=True)
     }
-    return _record_batch(made | _constants(log, len(rows)))
+    return _record_batch(columns | _constants(log, len(rows)))
 
 
 def _told(row: _Row) -> dict[str, Any]:
     position, size, header, crc_valid, fault = row
-    told: dict[str, Any] = {"position": position, "size_bytes": size, "crc_valid": crc_valid, "fault": fault}
+    values: dict[str, Any] = {"position": position, "size_bytes": size, "crc_valid": crc_valid, "fault": fault}
     if header is None:
-        return told
+        return values
     kept = {"record_count", "leader_epoch", "producer_id", "producer_epoch", "base_sequence"}
     numbers = {name: getattr(header, name) for name in kept}
     numbers |= {"base_timestamp_ms": header.base_timestamp, "max_timestamp_ms": header.max_timestamp}
-    told |= {name: None if value == -1 else value for name, value in numbers.items()}
+    values |= {name: None if value == -1 else value for name, value in numbers.items()}
     is_long = abs(header.last_offset) <= _LARGEST_OFFSET
-    return told | {
+    return values | {
         "base_offset": header.base_offset,
         "last_offset": header.last_offset if is_long else None,
         "magic": header.magic,

@@ -144,7 +144,7 @@ class _Listing:
         yield _log_dir_row(source, node_id, identity, end_offset)
 
     def _directories(self) -> list[DirectoryName]:
-        found = []
+        directories = []
         for name, stat in self._fs.entries(self._log_dir).items():
             if stat.kind is not FileKind.DIRECTORY or name in (REMOTE_INDEX_CACHE, "lost+found"):
                 continue
@@ -154,8 +154,8 @@ class _Listing:
                 self._add(None, Finding(Damage.UNKNOWN_DIRECTORY, self._log_dir / name, error.reason))
                 continue
             if directory.state is not DirectoryState.DELETE and self._is_wanted(directory.partition.topic):
-                found.append(directory)
-        return found
+                directories.append(directory)
+        return directories
 
     def _is_wanted(self, topic: str) -> bool:
         patterns = self._options.topics
@@ -256,13 +256,13 @@ def look(fs: ReadFs, directory: PurePath, reader: LogReader) -> tuple[Resolved, 
 
     Raises `FileVanished` if the directory goes away or never holds still, `ReadFault` for other faults of the disk.
     """
-    for left in reversed(range(LOOKS)):
+    for looks in reversed(range(LOOKS)):
         try:
             inventory = take_inventory(fs, directory)
             resolved = resolve(inventory, _swap_ends(fs, inventory, reader))
             return resolved, inventory.findings + resolved.findings
         except FileVanished as fault:
-            if not left or fault.path == directory:
+            if not looks or fault.path == directory:
                 raise
     raise AssertionError
 

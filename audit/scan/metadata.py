@@ -132,11 +132,11 @@ class _Body:
         return [number for (number,) in _INT32.iter_unpack(self.take(4 * max(length - 1, 0)))]
 
     def tagged(self) -> dict[int, bytes]:
-        found = {}
+        values = {}
         for _ in range(self.uvarint()):
             tag, size = self.uvarint(), self.uvarint()
-            found[tag] = self.take(size)
-        return found
+            values[tag] = self.take(size)
+        return values
 
 
 def read_metadata(source: Source) -> Metadata:

@@ -331,13 +331,13 @@ def _index_positions(fs: ReadFs, path: PurePath, log_size: int) -> list[int]:
     data = bytearray(size)
     with fs.open_read(path) as file, memoryview(data) as view:
         size = file.read_into(0, view)
-    found, last = [], 0
+    positions, last = [], 0
     for _, position in OFFSET_ENTRY.iter_unpack(bytes(data[: size // OFFSET_ENTRY.size * OFFSET_ENTRY.size])):
         if not last < position < log_size:
             break
-        found.append(position)
+        positions.append(position)
         last = position
-    return found
+    return positions
 
 
 def joined(segment: ListedSegment, pieces: Iterable[PieceRow], now: datetime) -> list[Row] | None:

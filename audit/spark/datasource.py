@@ -107,13 +107,13 @@ class KafkaLogReader(DataSourceReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
         """Take in the filters; yield those that Spark still has to apply."""
-        for each in filters:
-            taken = _taken(self.wanted, each)
+        for one in filters:
+            taken = _taken(self.wanted, one)
             if taken is not None:
                 self.wanted = taken
             else:
-                self.wanted = replace(self.wanted, offsets=self.wanted.offsets.meets(_offsets(each)))
-                yield each
+                self.wanted = replace(self.wanted, offsets=self.wanted.offsets.meets(_offsets(one)))
+                yield one
 
     def partitions(self) -> list[InputPartition]:
         """Return the files that are left, cut into tasks by their bytes."""
@@ -131,18 +131,18 @@ class KafkaLogReader(DataSourceReader):
             yield from read_logs(fs, partition.value, self.wanted.offsets, checksums=self.checksums)
 
 
-def _taken(wanted: Wanted, one: Filter) -> Wanted | None:
+def _taken(current: Wanted, one: Filter) -> Wanted | None:
     """Return what is wanted with a filter on the name of a file applied for good, None if it is of another kind."""
     test = _test(one)
     if test is None:
         return None
     match one.attribute:  # type: ignore[attr-defined]
         case ("topic",):
-            return replace(wanted, topic=(*wanted.topic, test))
+            return replace(current, topic=(*current.topic, test))
         case ("partition",):
-            return replace(wanted, partition=(*wanted.partition, test))
+            return replace(current, partition=(*current.partition, test))
         case ("segment",):
-            return replace(wanted, segment=(*wanted.segment, test))
+            return replace(current, segment=(*current.segment, test))
         case _:
             return None
 

@@ -62,11 +62,11 @@ def _rows(sources: Sequence[Source], options: AuditOptions, tell: Tell) -> Itera
         rows = list(list_log_dir(source, options))
         yield from rows
         segments = [row for row in rows if isinstance(row, ListedSegment)]
-        total, done = sum(row.size_bytes for row in segments), 0
+        total, finished = sum(row.size_bytes for row in segments), 0
         for segment in segments:
             yield from guarded(verifier, SegmentTask(segment))
-            done += segment.size_bytes
-            tell(source.log_dir, done, total)
+            finished += segment.size_bytes
+            tell(source.log_dir, finished, total)
         if any(isinstance(row, LogDirRow) and row.end_offset is not None for row in rows):
             yield from ReadMetadata(options.topics).rows(source)
 

@@ -120,7 +120,7 @@ class _Audit:
     def _resumed(self, options: AuditOptions) -> tuple[AuditOptions, str]:
         """Return the generation to write: that of a run of the same audit that was cut off, or a new one."""
         place = f"{self._tables.out}/_staging/{options.audit_id}"
-        wanted = _comparable(options, self._sources)
+        expected = _comparable(options, self._sources)
         for generation in reversed(self._tables.names(place)):
             store, path = self._tables.writer_place(f"{place}/{generation}/{_RESUMED}")
             try:
@@ -129,13 +129,13 @@ class _Audit:
             except OSError:
                 continue
             now, _, text = told.partition("\n")
-            if text == wanted:
+            if text == expected:
                 return replace(options, now_ms=int(now)), generation
         generation = str(time.time_ns())
         self._tables.make(f"{place}/{generation}")
         store, path = self._tables.writer_place(f"{place}/{generation}/{_RESUMED}")
         with store.open_output_stream(path) as file:
-            file.write(f"{options.now_ms}\n{wanted}".encode())
+            file.write(f"{options.now_ms}\n{expected}".encode())
         return options, generation
 
     def run(self, stamp: datetime) -> AuditResult:
@@ -144,12 +144,12 @@ class _Audit:
         self._progress.phase("listing")
         listing = self._listing()
         listed = _of(listing, "segment", LISTED)
-        same, taken, old_blocks = self._taken(listed)
-        to_read = listed if taken is None else plans.without(self._spark, listed, taken)
+        same, reused, old_blocks = self._taken(listed)
+        to_read = listed if reused is None else plans.without(self._spark, listed, reused)
         verified, joined = self._verify(to_read)
         self._progress.phase("comparing")
         read = [verified] if joined is None else [verified, joined]
-        segments = _together([_of(part, "segment", VERIFIED) for part in read] + ([] if taken is None else [taken]))
+        segments = _together([_of(part, "segment", VERIFIED) for part in read] + ([] if reused is None else [reused]))
         blocks = _together([_of(p, "block", VERIFIED) for p in read] + ([] if old_blocks is None else [old_blocks]))
         findings = [_of(listing, "finding", LISTED), *(_of(part, "finding", VERIFIED) for part in read)]
         if same is not None:
@@ -170,26 +170,28 @@ class _Audit:
         listed, segments = _of(listing, "segment", LISTED), _of(reports, "segment", VERIFIED)
         self._result.kernel = "reports"
         findings = [_of(listing, "finding", LISTED)]
-        seen = _Seen(listing, listed, segments, _of(reports, "block", VERIFIED), findings)
+        scan = _Seen(listing, listed, segments, _of(reports, "block", VERIFIED), findings)
 
         def assigned(newest: Sequence[LogDirRow]) -> DataFrame:
             nothing = f"CAST(NULL AS struct<{_inner(FindingRow)}>) AS finding"
-            wanted = self._spark.createDataFrame(
+            directories = self._spark.createDataFrame(
                 [(r.cluster, r.log_dir) for r in newest], "cluster string, log_dir string"
             )
             rows = reports.where("assigned IS NOT NULL").selectExpr("assigned", nothing)
-            there = (rows["assigned.cluster"] == wanted["cluster"]) & (rows["assigned.log_dir"] == wanted["log_dir"])
-            return rows.join(wanted, there, "left_semi")
+            there = (rows["assigned.cluster"] == directories["cluster"]) & (
+                rows["assigned.log_dir"] == directories["log_dir"]
+            )
+            return rows.join(directories, there, "left_semi")
 
-        return self._finish(stamp, seen, assigned)
+        return self._finish(stamp, scan, assigned)
 
     def _finish(
-        self, stamp: datetime, seen: _Seen, metadata: Callable[[Sequence[LogDirRow]], DataFrame]
+        self, stamp: datetime, scan: _Seen, metadata: Callable[[Sequence[LogDirRow]], DataFrame]
     ) -> AuditResult:
-        judged, told = self._judge(seen, metadata)
-        every = _together([*seen.findings, self._extra(), told, _of(judged, "finding", JUDGED)])
+        judged, metadata_rows = self._judge(scan, metadata)
+        every = _together([*scan.findings, self._extra(), metadata_rows, _of(judged, "finding", JUDGED)])
         self._progress.phase("writing")
-        self._write(stamp, seen, every, _of(judged, "verdict", JUDGED))
+        self._write(stamp, scan, every, _of(judged, "verdict", JUDGED))
         return self._result
 
     # ---- listing
@@ -217,7 +219,7 @@ class _Audit:
         self._previous = self._tables.find(options.previous)
         same = plans.unchanged(self._spark, listed, self._table("segments", self._previous))
         before = [one for one in self._tables.committed() if one.audit_id != options.audit_id]
-        taken = plans.taken_over(
+        reused = plans.taken_over(
             self._spark,
             same,
             self._table("findings", self._previous),
@@ -226,9 +228,9 @@ class _Audit:
             turn=len(before) % max(options.cycle, 1),
             now_ms=options.now_ms,
         )
-        taken = self._kept("taken", taken)
-        blocks = plans.blocks_of(self._spark, self._table("blocks", self._previous), taken)
-        return same, taken, blocks
+        reused = self._kept("taken", reused)
+        blocks = plans.blocks_of(self._spark, self._table("blocks", self._previous), reused)
+        return same, reused, blocks
 
     def _table(self, name: str, audit: Committed) -> DataFrame:
         path = self._tables.directory(name, audit.audit_id, audit.generation)
@@ -325,28 +327,28 @@ class _Audit:
     def _extra(self) -> DataFrame:
         return self._spark.createDataFrame([row_tuple(row) for row in self._more], spark_ddl(FindingRow))
 
-    def _judge(self, seen: _Seen, metadata: Callable[[Sequence[LogDirRow]], DataFrame]) -> tuple[DataFrame, DataFrame]:
+    def _judge(self, scan: _Seen, metadata: Callable[[Sequence[LogDirRow]], DataFrame]) -> tuple[DataFrame, DataFrame]:
         """Return verdicts with findings, and what reading the metadata had to tell."""
         spark = self._spark
-        dirs = [LogDirRow(**row.asDict()) for row in _of(seen.listing, "log_dir", LISTED).collect()]
+        dirs = [LogDirRow(**row.asDict()) for row in _of(scan.listing, "log_dir", LISTED).collect()]
         self._check_clusters(dirs)
-        told = metadata(newest_metadata(dirs))
-        assigned = _of(told, "assigned", ASSIGNED)
-        known = frozenset(row[0] for row in assigned.select("cluster").distinct().collect())
+        rows = metadata(newest_metadata(dirs))
+        assigned = _of(rows, "assigned", ASSIGNED)
+        clusters = frozenset(row[0] for row in assigned.select("cluster").distinct().collect())
         states = plans.replica_states(
             spark,
-            replicas=_of(seen.listing, "replica", LISTED),
-            listed=seen.listed,
-            segments=seen.segments,
-            findings=_together([*seen.findings, self._extra()]),
+            replicas=_of(scan.listing, "replica", LISTED),
+            listed=scan.listed,
+            segments=scan.segments,
+            findings=_together([*scan.findings, self._extra()]),
             assigned=assigned,
         )
         states = self._kept("states", states)
-        partitions = plans.partitions(spark, states=states, blocks=seen.blocks, listed=seen.listed, assigned=assigned)
+        partitions = plans.partitions(spark, states=states, blocks=scan.blocks, listed=scan.listed, assigned=assigned)
         may_fetch = not self._options.reports
-        step = JudgePartitions(fleets_of(dirs), known, self._options.detail_blocks, may_fetch)
+        step = JudgePartitions(fleets_of(dirs), clusters, self._options.detail_blocks, may_fetch)
         judged = self._kept("judged", partitions.mapInArrow(step, union_ddl(JUDGED)))
-        return judged, _of(told, "finding", ASSIGNED)
+        return judged, _of(rows, "finding", ASSIGNED)
 
     def _metadata(self, newest: Sequence[LogDirRow]) -> DataFrame:
         rows = [(row.cluster, row.broker, row.log_dir) for row in newest]
@@ -368,17 +370,17 @@ class _Audit:
     def _write(
         self,
         stamp: datetime,
-        seen: _Seen,
+        scan: _Seen,
         findings: DataFrame,
         verdicts: DataFrame,
     ) -> None:
         result, options = self._result, self._options
-        frames = {"segments": seen.segments, "blocks": seen.blocks, "findings": findings, "verdicts": verdicts}
+        frames = {"segments": scan.segments, "blocks": scan.blocks, "findings": findings, "verdicts": verdicts}
         for name, frame in frames.items():
             path = spark_path(self._tables.directory(name, options.audit_id, self._generation))
             frame.select(*_column_names(TABLES[name])).write.mode("overwrite").parquet(path)
         committed = Committed(options.audit_id, self._generation, "", 0)
-        self._count(seen.listed, self._table("segments", committed), self._table("verdicts", committed))
+        self._count(scan.listed, self._table("segments", committed), self._table("verdicts", committed))
         self._conclude(self._table("findings", committed))
         row = RunRow(
             options.audit_id,

@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 
 from cli.settings.targets import absolute
 from recovery.apply.execute import Applying, execute
+from recovery.heal.epochs import plan_epoch_healing
 from recovery.heal.healing import HealNote, plan_healing, recovery_points
 from recovery.heal.replica import DirectorySource, ReplicaSource
 from recovery.plan.orders import Orders
@@ -103,23 +104,35 @@ def _broker(address: Address, config: str | None) -> ReplicaSource:
 
 def preview(fs: ReadFs, plan: LogDirPlan, sources: Sequence[ReplicaSource]) -> tuple[HealNote, ...]:
     """Return what a first round of healing would fill, and what it would not, and why."""
-    return tuple(plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir)).notes)
+    holes = plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir))
+    return (*plan_epoch_healing(fs, plan, sources).notes, *holes.notes)
 
 
 def heal_round(
     fs: Fs, plan: LogDirPlan, sources: Sequence[ReplicaSource], orders: Orders, reporter: Applying
 ) -> tuple[bool, tuple[HealNote, ...]]:
-    """Fill what can be filled of the holes that `plan` found; tell whether anything was, and what came of each hole.
+    """Fill what can be filled of the holes that `plan` found, lost epochs first; tell what came of each.
 
     There may be more to fill afterwards than was held in memory: plan and call it again. Raises as `execute` does.
     """
+    epochs = plan_epoch_healing(fs, plan, sources)
+    if not epochs.plan.is_empty:
+        orders = orders._replace(plan_id=epochs.plan.plan_id, created_ms=time.time_ns() // 1_000_000)
+        execute(fs, epochs.plan, epochs.contents.__getitem__, orders, reporter)
+        _await_later(orders.created_ms)
+        return True, tuple(epochs.notes)
     healing = plan_healing(fs, plan, sources, recovery_points(fs, plan.log_dir))
     if healing.plan.is_empty:
-        return False, tuple(healing.notes)
+        return False, (*epochs.notes, *healing.notes)
     orders = orders._replace(plan_id=healing.plan.plan_id, created_ms=time.time_ns() // 1_000_000)
     execute(
         fs, healing.plan, lambda _: b"", orders, reporter, healed=lambda path, number: healing.contents[path, number]
     )
-    while time.time_ns() // 1_000_000 <= orders.created_ms:
-        time.sleep(0.001)  # what comes after it has to be told to be later
+    _await_later(orders.created_ms)
     return True, tuple(healing.notes)
+
+
+def _await_later(than_ms: int) -> None:
+    """Return in a later millisecond: plans are told apart by their times."""
+    while time.time_ns() // 1_000_000 <= than_ms:
+        time.sleep(0.001)

@@ -19,12 +19,12 @@ from cli.settings.settings import Settings
 from cli.settings.targets import Target, TargetKind, distinct, find_target
 from cli.signals import handled
 from recovery.logdir.survey import Planned, find_duplicates, plan_log_dir, plan_partition_dir
-from recovery.partition.memory import Memory
 from recovery.plan.decide import Flushed, Where, decide
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import LogDirPlan, PlanOptions, Verdict
 from recovery.report.documents import finding_document, outcome_document
 from recovery.report.outcome import Outcome, root_of, worst
+from recovery.segment.memory import Memory
 from recovery.segment.segment_report import Depth
 from storage.base.errors import EnvironmentFault, ExitStatus, LogmendError, printable
 from storage.codec.compression import load_codecs

@@ -16,12 +16,12 @@ from typing import Final
 from daemon.ledger.ledger import as_text
 from daemon.status.model import Events
 from recovery.logdir.log_dir import read_log_dir
-from recovery.partition.memory import Job
 from recovery.partition.partition import Survey
 from recovery.partition.partition_plan import plan_partition
 from recovery.partition.points import Points
 from recovery.plan.plan import LogDirPlan, PlanOptions
 from recovery.report.documents import plan_document
+from recovery.segment.memory import Job
 from storage.base.errors import EnvironmentFault, FileVanished, LogmendError
 from storage.base.names import parse_directory_name
 from storage.disk.fs import OsFs, ReadFs, replace_atomically

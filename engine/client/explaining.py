@@ -96,12 +96,12 @@ def explain(
         followed.follow(segments, view.log_end)
         producers = followed.state
         stable = producers.last_stable_offset(view.log_end)
-        found = retain(retained_segments(segments), RetentionPolicy.of(config), ends, now_ms) if segments else None
+        retention = retain(retained_segments(segments), RetentionPolicy.of(config), ends, now_ms) if segments else None
         cleanable = None
         if config.is_compacted and segments:
             state = LogState(view.log_start, view.log_end, stable, cleaned)
             cleanable = assess(dirty_segments(segments), state, config, now_ms)
-        verdicts = () if found is None else found.verdicts
+        verdicts = () if retention is None else retention.verdicts
         stories = tuple(SegmentStory(each, _compaction(each, config, cleanable, stable)) for each in verdicts)
         return Explanation(
             partition, directory, config, is_listed, ends, _entry(fs, log_dir, RECOVERY_POINTS, partition), watermark,
@@ -139,23 +139,23 @@ def _entry(fs: ReadFs, log_dir: PurePath, name: str, partition: TopicPartition) 
         return None
 
 
-def _compaction(verdict: Verdict, config: LogConfig, found: Cleanable | None, stable: Offset) -> str:
+def _compaction(verdict: Verdict, config: LogConfig, cleanable: Cleanable | None, stable: Offset) -> str:
     """Return why a segment is not compacted, or that it is."""
     segment = verdict.segment
-    if found is None:
+    if cleanable is None:
         return f"never compacted: cleanup.policy is {','.join(config.cleanup_policy) or 'empty'}"
     if segment.next_base is None:
         return "not compacted: it is the active segment"
-    if segment.next_base <= found.first_dirty:
-        return f"compacted: the cleaner has been up to {found.first_dirty}"
-    if segment.base_offset >= found.first_uncleanable:
+    if segment.next_base <= cleanable.first_dirty:
+        return f"compacted: the cleaner has been up to {cleanable.first_dirty}"
+    if segment.base_offset >= cleanable.first_uncleanable:
         lag = f" and min.compaction.lag.ms {config.min_compaction_lag_ms}" if config.min_compaction_lag_ms else ""
-        bound = f"nothing from {found.first_uncleanable} on may be"
+        bound = f"nothing from {cleanable.first_uncleanable} on may be"
         return f"not compacted yet: {bound}, by the last stable offset {stable}{lag}"
-    total = found.clean_bytes + found.cleanable_bytes
-    ratio = f"{found.cleanable_bytes} of {total} bytes are dirty, {found.dirty_ratio:.3f}"
-    if found.is_due(config.min_cleanable_dirty_ratio):
-        late = f", and the oldest is overdue by {found.overdue_ms} ms" if found.overdue_ms else ""
+    total = cleanable.clean_bytes + cleanable.cleanable_bytes
+    ratio = f"{cleanable.cleanable_bytes} of {total} bytes are dirty, {cleanable.dirty_ratio:.3f}"
+    if cleanable.is_due(config.min_cleanable_dirty_ratio):
+        late = f", and the oldest is overdue by {cleanable.overdue_ms} ms" if cleanable.overdue_ms else ""
         return (
             f"to be compacted next: {ratio}, above min.cleanable.dirty.ratio {config.min_cleanable_dirty_ratio}{late}"
         )

@@ -104,12 +104,12 @@ class LogView:
 
     def producers(self) -> ViewedProducers:
         """Return what is known of the producers at the log end. Raises `BatchCorrupt` and `ReadFault`."""
-        known = self._producers
-        if known is None or known.state.map_end_offset > self.log_end:  # the log was cut meanwhile
+        viewed = self._producers
+        if viewed is None or viewed.state.map_end_offset > self.log_end:  # the log was cut meanwhile
             flushed = self._checkpointed(RECOVERY_POINTS)
-            known = self._producers = ViewedProducers(self._fs, self.directory, self.log_start, flushed)
-        known.follow(self.segments, self.log_end)
-        return known
+            viewed = self._producers = ViewedProducers(self._fs, self.directory, self.log_start, flushed)
+        viewed.follow(self.segments, self.log_end)
+        return viewed
 
     @property
     def last_stable_offset(self) -> Offset:

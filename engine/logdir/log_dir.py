@@ -25,7 +25,7 @@ from checkpoint.offsets import (
 from engine.logdir.epoch_file import NO_EPOCH, EpochFile
 from engine.logdir.partition import Partition
 from engine.logdir.partitions import mark_deleted, remove_directory
-from engine.logdir.recovering import needs_a_look, recover_log_dir, trim_indexes
+from engine.logdir.recovering import needs_a_look, recover_log_dir, refuse_tiered, trim_indexes
 from engine.settings.identity import is_absent
 from engine.settings.options import ManagerOptions
 from recovery.plan.plan import LogDirPlan
@@ -102,9 +102,11 @@ class LogDir:
     def recover(self, now_ms: int) -> None:
         """Recover the directory, unless it was shut down cleanly. A marker of that stays.
 
-        Raises as `recover_log_dir` does.
+        Raises as `recover_log_dir` does, and `LogDirTiered` before anything is changed.
         """
-        live = [self.path / d.name for d in self.directories() if d.state is None]
+        partitions = [directory for directory in self.directories() if directory.state is None]
+        refuse_tiered(self._fs, self.path, partitions)
+        live = [self.path / d.name for d in partitions]
         self._is_clean = not is_absent(self._fs, self.path / CLEAN_SHUTDOWN)
         if self._is_clean and not any(needs_a_look(self._fs, directory) for directory in live):
             return
@@ -212,13 +214,13 @@ class LogDir:
     def delete(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
         """Put partitions out of the way; what is in them goes after the delay of the defaults."""
         due = now_ms + self.options.defaults.file_delete_delay_ms
-        gone = list(partitions)
-        for name in gone:
+        names = list(partitions)
+        for name in names:
             if (opened := self.partitions.pop(name, None)) is not None:
                 opened.let_go()
             self._points[CLEANER_OFFSETS].pop(name, None)
         self._write(CLEANER_OFFSETS)
-        for name in gone:
+        for name in names:
             waiting = mark_deleted(self._fs, self.path, name, self.options.draw_id())
             self._fs.set_mtime(waiting, now_ms * 1_000_000)
             self._waiting.append((due, waiting))

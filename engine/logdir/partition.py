@@ -51,12 +51,12 @@ class Partition:
         self, batch: bytes | bytearray | memoryview, now_ms: int, origin: Origin, transaction_version: int
     ) -> Appended | None:
         """Append as `Log.append_as_leader` does; no consumer sees it before the high watermark is raised."""
-        done = self.log.append_as_leader(
+        appended = self.log.append_as_leader(
             batch, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, transaction_version=transaction_version
         )
-        if done is not None and done.rolled is not None:
-            self.rolled_to = done.rolled.base_offset
-        return done
+        if appended is not None and appended.rolled is not None:
+            self.rolled_to = appended.rolled.base_offset
+        return appended
 
     def close_removed(self) -> None:
         """Close the segments that have left the log; for when their files are removed."""
@@ -117,14 +117,14 @@ class Partition:
 
     def retain(self, now_ms: int) -> tuple[PurePath, ...]:
         """Take the segments that may go out of the log; return their files, which wait for removal."""
-        found = self.assess_retention(now_ms)
-        if not found.deletable:
+        retention = self.assess_retention(now_ms)
+        if not retention.deletable:
             return ()
-        if found.needs_roll:
+        if retention.needs_roll:
             self.log.roll(now_ms)
         # First the log start, so that no reader is sent to a segment that is deleted.
-        self.log.set_log_start(found.log_start)
-        bases = {verdict.segment.base_offset for verdict in found.deletable}
+        self.log.set_log_start(retention.log_start)
+        bases = {verdict.segment.base_offset for verdict in retention.deletable}
         removed = self.log.delete_segments(s for s in self.log.segments.all if s.base_offset in bases)
         self.epochs.save()
         return removed

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Final
 
+from checkpoint.leader_epoch import FILE_NAME as EPOCHS
+from checkpoint.leader_epoch import read_epochs
+from checkpoint.offsets import LOG_START_OFFSETS
 from engine.settings.options import ManagerOptions
-from engine.settings.refusals import LogDirHeld, LogDirStopped
+from engine.settings.refusals import LogDirHeld, LogDirStopped, LogDirTiered
 from recovery.apply.execute import execute
+from recovery.logdir.log_dir import known_offsets
 from recovery.logdir.survey import LIST_ALL, Planned, plan_log_dir
-from recovery.partition.memory import Memory
 from recovery.plan.orders import Orders
 from recovery.plan.plan import LogDirPlan
-from storage.base.errors import LogmendError, printable
-from storage.base.names import FileName, FileRole, FileState, parse_file_name
+from recovery.segment.memory import Memory
+from storage.base.errors import CorruptData, FileVanished, LogmendError, printable
+from storage.base.names import DirectoryName, FileName, FileRole, FileState, parse_file_name
+from storage.base.units import Offset
 from storage.disk.fs import FileKind, Fs, ReadFs, read_all
 from storage.index.indexes import IndexKind, used_length
 
@@ -47,13 +53,37 @@ def recover_log_dir(fs: Fs, log_dir: PurePath, options: ManagerOptions, now_ms: 
 
 
 def _evidence(plan: LogDirPlan, decision: str) -> str:
-    found = [verdict.finding for verdict in plan.all_verdicts() if verdict.decision == decision]
-    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    if not found:
+    findings = [verdict.finding for verdict in plan.all_verdicts() if verdict.decision == decision]
+    more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
+    if not findings:
         return decision
-    path = found[0].path
+    path = findings[0].path
     place = path.relative_to(plan.log_dir) if path.is_relative_to(plan.log_dir) else path
-    return f"{printable(place)}: {found[0].evidence}{more}"
+    return f"{printable(place)}: {findings[0].evidence}{more}"
+
+
+def refuse_tiered(fs: ReadFs, log_dir: PurePath, directories: Sequence[DirectoryName]) -> None:
+    """Raise `LogDirTiered` for a partition of which a broker noted that its log begins in a remote tier.
+
+    A log start offset of 0 is noted for such alone. One below the first segment may be out of date; then the epochs
+    begin no lower than the segments.
+    """
+    starts = known_offsets(fs, log_dir / LOG_START_OFFSETS)
+    for directory in directories:
+        start = starts.get(directory.partition)
+        if start == 0 or (start is not None and _begins_below(fs, log_dir / directory.name, start)):
+            raise LogDirTiered(log_dir, directory.partition)
+
+
+def _begins_below(fs: ReadFs, directory: PurePath, log_start: Offset) -> bool:
+    names = [parsed for name in fs.entries(directory) if (parsed := parse_file_name(name)) is not None]
+    bases = [name.base_offset for name in names if name.role is FileRole.LOG and name.state is FileState.LIVE]
+    first = min((base for base in bases if base is not None), default=None)
+    try:
+        epochs = read_epochs(fs, directory / EPOCHS)
+    except (FileVanished, CorruptData):
+        epochs = []
+    return first is not None and log_start < first and bool(epochs) and epochs[0].start_offset < first
 
 
 def needs_a_look(fs: ReadFs, directory: PurePath) -> bool:

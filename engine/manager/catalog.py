@@ -72,13 +72,13 @@ def decode_catalog(data: bytes) -> Catalog:
     return {topic: _decode_entry(topic, entry) for topic, entry in topics.items()}
 
 
-def _decode_entry(topic: str, found: object) -> TopicEntry:
-    if not is_legal_topic(topic) or not isinstance(found, dict):
+def _decode_entry(topic: str, entry: object) -> TopicEntry:
+    if not is_legal_topic(topic) or not isinstance(entry, dict):
         raise CheckpointCorrupt(f"topic {topic!r}: no name of a topic, or no object")
-    config, making = found.get("config", {}), found.get("making", {})
+    config, making = entry.get("config", {}), entry.get("making", {})
     if not isinstance(making, dict) or not _is_text(making) or not isinstance(config, dict) or not _is_text(config):
         raise CheckpointCorrupt(f"topic {topic}: config or making is no object of texts")
-    topic_id = found.get("topic_id")
+    topic_id = entry.get("topic_id")
     if not isinstance(topic_id, str):
         raise CheckpointCorrupt(f"topic {topic}: no topic_id")
     try:
@@ -88,11 +88,11 @@ def _decode_entry(topic: str, found: object) -> TopicEntry:
     return TopicEntry(
         topic,
         decode_uuid(topic_id),
-        _number(topic, found, "partitions", INT32_MAX),
+        _number(topic, entry, "partitions", INT32_MAX),
         config,
-        _number(topic, found, "revision", INT64_MAX),
+        _number(topic, entry, "revision", INT64_MAX),
         numbers,
-        found.get("deleting") is True,
+        entry.get("deleting") is True,
     )
 
 

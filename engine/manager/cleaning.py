@@ -86,7 +86,7 @@ class Cleaner:
         log = partition.log
         # What is merged away must not be waited for by a later flush; so no segment that it reads is unflushed.
         partition.flush(now_ms, log.segments.active.base_offset)
-        found = partition.assess_compaction(log_dir.cleaned_up_to(partition.name), now_ms)
+        cleanable = partition.assess_compaction(log_dir.cleaned_up_to(partition.name), now_ms)
         if self._offsets is None:
             self._offsets = OffsetMap(self.memory_bytes)
         delay_ms = log.config.file_delete_delay_ms
@@ -108,7 +108,7 @@ class Cleaner:
             fs=self.fs, directory=partition.directory, config=log.config, swap=swap,
             last_records=lambda: last_records_of(log.producers.state.entries.values()), throttle=throttle,
         )  # fmt: skip
-        task = Round(found.first_dirty, found.first_uncleanable, now_ms)
+        task = Round(cleanable.first_dirty, cleanable.first_uncleanable, now_ms)
         try:
             done = how.run(segments, task, self._offsets)
         except OffsetsOverflow as overflow:  # as a broker: the next round takes the pieces

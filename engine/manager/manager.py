@@ -97,11 +97,11 @@ class LogManager:
 
     def _find(self, name: TopicPartition) -> tuple[LogDir, Partition]:
         for log_dir in self.log_dirs:
-            found = log_dir.partitions.get(name)
-            if found is not None:
+            partition = log_dir.partitions.get(name)
+            if partition is not None:
                 if log_dir.offline is not None:
                     raise PartitionOffline(name, log_dir.offline)
-                return log_dir, found
+                return log_dir, partition
         topic = self.topics.get(name.topic)
         if not 0 <= name.partition < topic.partitions:
             raise UnknownTopic(name.topic, name.partition)
@@ -151,14 +151,14 @@ class LogManager:
         A sync that fails takes its log directory offline. `spread` may use threads: each call is for another log.
         """
         failed: dict[TopicPartition, LogmendError] = {}
-        found: list[tuple[LogDir, Partition]] = []
+        places: list[tuple[LogDir, Partition]] = []
         for name in dict.fromkeys(names):
             try:
-                found.append(self._find(name))
+                places.append(self._find(name))
             except LogmendError as refusal:
                 failed[name] = refusal
-        faults = list(spread(_try_sync, [partition for _, partition in found]))
-        for (log_dir, partition), fault in zip(found, faults, strict=True):
+        faults = list(spread(_try_sync, [partition for _, partition in places]))
+        for (log_dir, partition), fault in zip(places, faults, strict=True):
             if fault is None:
                 partition.log.set_high_watermark(partition.log.log_end)
                 continue
@@ -226,14 +226,14 @@ class LogManager:
         with self.fenced(log_dir):
             newest = max(partition.epochs.newest, partition.leader_epoch)
             log_dir.lower_recovery_point(name, offset)  # before: at no time may the checkpoint lead the log
-            done = partition.log.truncate_to(offset, now_ms)
+            truncated = partition.log.truncate_to(offset, now_ms)
             # Durable at once: a segment that begins here must not survive a crash that takes the cut before it back.
             self.fs.sync_file(partition.log.segments.active.path(FileRole.LOG))
             self.fs.sync_dir(partition.directory)
             log_dir.write_recovery_points()
             partition.start_epoch(newest + 1)
-            log_dir.remove_later(done.removed, now_ms + partition.log.config.file_delete_delay_ms)
-        return done
+            log_dir.remove_later(truncated.removed, now_ms + partition.log.config.file_delete_delay_ms)
+        return truncated
 
     @contextlib.contextmanager
     def fenced(self, log_dir: LogDir) -> Iterator[None]:

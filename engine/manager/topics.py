@@ -90,17 +90,17 @@ class Topics:
         Raises `CorruptData` if none can be read: by the defaults, what is to be compacted would be deleted. And
         `ConfigInvalid` for a setting.
         """
-        found: list[Catalog] = []
+        catalogs: list[Catalog] = []
         bad: list[CorruptData] = []
 
         def read(log_dir: LogDir) -> None:
             try:
-                found.append(read_catalog(self._fs, log_dir.path))
+                catalogs.append(read_catalog(self._fs, log_dir.path))
             except CorruptData as fault:
                 bad.append(fault)
 
         self._in_each(read)
-        self._entries = merge(found)
+        self._entries = merge(catalogs)
         if bad and not self._entries:
             raise bad[0]
         for entry in self._entries.values():

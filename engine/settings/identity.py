@@ -68,21 +68,21 @@ def ensure_identities(fs: Fs, log_dirs: Sequence[PurePath], draw: DrawId) -> dic
 
     Raises `ConfigInvalid` if two of them belong to different brokers: a broker would not start on them either.
     """
-    found: dict[PurePath, MetaProperties] = {}
+    identities: dict[PurePath, MetaProperties] = {}
     missing = []
     for log_dir in log_dirs:
         identity = read_identity(fs, log_dir)
         if identity is None:
             missing.append(log_dir)
         else:
-            found[log_dir] = identity
-    cluster, node = _owner(found)
+            identities[log_dir] = identity
+    cluster, node = _owner(identities)
     cluster = encode_uuid(draw()) if cluster is None else cluster
     node = FIRST_NODE if node is None else node
     for log_dir in missing:
-        found[log_dir] = MetaProperties(1, cluster, node, draw())
-        replace_atomically(fs, log_dir / META_PROPERTIES, encode_meta_properties(found[log_dir]))
-    return found
+        identities[log_dir] = MetaProperties(1, cluster, node, draw())
+        replace_atomically(fs, log_dir / META_PROPERTIES, encode_meta_properties(identities[log_dir]))
+    return identities
 
 
 def _owner(found: dict[PurePath, MetaProperties]) -> tuple[str | None, int | None]:

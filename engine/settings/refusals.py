@@ -58,6 +58,14 @@ class LogDirStopped(LogmendError):
         self.log_dir, self.status = log_dir, status
 
 
+class LogDirTiered(LogDirStopped):
+    """A partition has segments in a remote tier: opened here it loses their epochs, and a broker then deletes them."""
+
+    def __init__(self, log_dir: PurePath, partition: TopicPartition) -> None:
+        evidence = f"{printable(partition)} has segments in a remote tier, which only a broker reads"
+        super().__init__(log_dir, evidence, ExitStatus.UNSUPPORTED)
+
+
 class NoLogDir(LogmendError):
     """Every log directory is offline; `refused` says for what each is."""
 

@@ -13,13 +13,14 @@ from pathlib import PurePath
 from typing import Final, NamedTuple, Protocol
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
-from checkpoint.leader_epoch import EpochStart, read_epochs
+from checkpoint.leader_epoch import EpochStart, decode_leading
 from checkpoint.markers import PARTITION_METADATA, decode_partition_metadata
 from checkpoint.offsets import decode_offsets
 from recovery.logdir.log_dir import LOG_STARTS
 from recovery.partition.points import SMALL_FILE_LIMIT
 from storage.base.errors import (
     BatchCorrupt,
+    CheckpointCorrupt,
     CorruptData,
     EnvironmentFault,
     FileVanished,
@@ -183,9 +184,13 @@ class DirectorySource:
 
     def _epochs(self, directory: PurePath) -> tuple[EpochStart, ...]:
         try:
-            return tuple(read_epochs(self.fs, directory / EPOCHS_NAME))
+            data = read_all(self.fs, directory / EPOCHS_NAME, SMALL_FILE_LIMIT)
         except FileVanished:
             return ()
+        epochs, is_whole = decode_leading(data)
+        if data and not is_whole:
+            raise CheckpointCorrupt(f"{EPOCHS_NAME}: its lines are not all there")
+        return tuple(epochs)
 
     def _topic_id(self, directory: PurePath) -> bytes | None:
         try:

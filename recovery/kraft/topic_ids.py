@@ -15,6 +15,7 @@ from storage.batch.kraft_image import MetadataImage
 from storage.disk.fs import ReadFs
 
 _DIRECTORY: Final = f"{METADATA_TOPIC}-0"
+REMOTE_STORAGE: Final = "remote.storage.enable"
 
 
 class TopicIds:
@@ -22,21 +23,26 @@ class TopicIds:
 
     def __init__(self, fs: ReadFs, log_dirs: Sequence[PurePath]) -> None:
         self._fs, self._log_dirs = fs, tuple(log_dirs)
-        self._known: dict[str, bytes] | None = None
+        self._known: MetadataImage | None = None
         self._turn = threading.Lock()
 
     def get(self, topic: str) -> bytes | None:
         """Return the id of a topic that exists, None where the metadata cannot be read or does not know it."""
         if topic == METADATA_TOPIC:
             return METADATA_TOPIC_ID
+        return self._image().topic_ids.get(topic)
+
+    def is_tiered(self, topic: str) -> bool | None:
+        """Tell whether remote storage is enabled for a topic; None where `get` would return None."""
+        if self.get(topic) is None:
+            return None
+        return self._image().topic_configs.get(topic, {}).get(REMOTE_STORAGE, "").lower() == "true"
+
+    def _image(self) -> MetadataImage:
         with self._turn:
             if self._known is None:
-                self._known = self._read()
-        return self._known.get(topic)
-
-    def _read(self) -> dict[str, bytes]:
-        found = read_metadata(self._fs, self._log_dirs)
-        return {} if found is None else found.topic_ids
+                self._known = read_metadata(self._fs, self._log_dirs) or MetadataImage()
+            return self._known
 
 
 def read_metadata(fs: ReadFs, log_dirs: Iterable[PurePath]) -> MetadataImage | None:

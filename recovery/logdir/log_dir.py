@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Final, TypeVar
 
 from checkpoint.markers import META_PROPERTIES, decode_meta_properties
-from checkpoint.offsets import decode_offsets, encode_offsets
+from checkpoint.offsets import decode_leading, decode_offsets, encode_offsets
 from recovery.kraft.topic_ids import TopicIds
 from recovery.partition.inventory import owner_findings
 from recovery.partition.points import SMALL_FILE_LIMIT, Points
@@ -57,7 +57,7 @@ _CHECKPOINTS: Final = (
 MARKER: Final = FileRole.CLEAN_SHUTDOWN.value
 _LOSSES: Final = {
     RECOVERY_POINTS: "nothing says what was flushed: everything is verified, and a broker would scan all of it",
-    LOG_STARTS: "records that were deleted on request will be seen again",
+    LOG_STARTS: "records that were deleted on request will be seen again, but for the lines that are whole",
     FileRole.HIGH_WATERMARKS.value: "a broker would take the log directory offline",
     FileRole.CLEANER_OFFSETS.value: "the log cleaner of a broker would stop",
 }
@@ -93,15 +93,16 @@ class LogDirState:
         points = self.checkpoints.get(RECOVERY_POINTS)
         point = None if points is None else int(points.get(directory.partition, 0))
         starts = self.checkpoints.get(LOG_STARTS) or {}
-        start = 0 if directory.partition in self.refused_starts else int(starts.get(directory.partition, 0))
+        start = None if directory.partition in self.refused_starts else starts.get(directory.partition)
         clean = self.marker and not metadata
         return Points(
             recovery_point=None if metadata else point,
-            log_start=max(start, 0),
+            log_start=max(int(start or 0), 0),
             clean=clean and not self.marker_goes,
             flushed=clean,
             marker=self.marker,
             metadata=metadata,
+            has_log_start=start is not None,
             topic=directory.partition.topic,
             topic_ids=self.topic_ids,
         )
@@ -185,7 +186,12 @@ def _directory_owner(path: PurePath, stat: FileStat, owner: int) -> list[Finding
 
 def _read_checkpoint(fs: ReadFs, state: LogDirState, name: str) -> dict[TopicPartition, Offset] | None:
     if name in state.entries:
-        return _decoded(fs, state, name, decode_offsets, Damage.CHECKPOINT_CORRUPT, f"; {_LOSSES[name]}")
+        known = _decoded(fs, state, name, decode_offsets, Damage.CHECKPOINT_CORRUPT, f"; {_LOSSES[name]}")
+        is_torn = name == LOG_STARTS and any(
+            f.kind is Damage.CHECKPOINT_CORRUPT for f in state.findings if f.path.name == name
+        )
+        # What is left of it keeps deleted records deleted.
+        return decode_leading(read_all(fs, state.log_dir / name, SMALL_FILE_LIMIT)) if is_torn else known
     if name == RECOVERY_POINTS and state.partitions:
         state.findings.append(Finding(Damage.CHECKPOINT_MISSING, state.log_dir / name, _LOSSES[name]))
         return None
@@ -290,10 +296,12 @@ class _TopPlanner:
         changed = []
         for partition, plan in self._by_partition().items():
             value = entries.get(partition)
-            if value is None or plan.loaded is None:
+            if plan.loaded is None:
                 continue
             end = plan.loaded.log_end
-            if name == RECOVERY_POINTS and value > end:
+            if value is None:
+                pass
+            elif name == RECOVERY_POINTS and value > end:
                 gone = f"offsets {end} to {value - 1} were flushed once and are not in the log"
                 evidence = f"{partition}: recovery point {value}, log end {end}: {gone}"
                 self._judge(Finding(Damage.CHECKPOINT_BEYOND_END, self._state.log_dir / name, evidence))
@@ -304,6 +312,9 @@ class _TopPlanner:
                 self._judge(Finding(Damage.LOG_START_ABOVE_END, self._state.log_dir / name, evidence))
                 del entries[partition]
                 changed.append("a log start offset above the log end would cost the whole log")
+            if name == LOG_STARTS and partition not in entries and (start := _found_start(plan)) is not None:
+                entries[partition] = start
+                changed.append("readers from the beginning would ask a remote tier for records that are deleted")
         return changed
 
     def _holds(self) -> bool:
@@ -326,6 +337,12 @@ class _TopPlanner:
         return {
             names[plan.partition].partition: plan for plan in self._plans if names[plan.partition].state is None
         }  # fmt: skip
+
+
+def _found_start(plan: RecoveryPlan) -> Offset | None:
+    """Return the log start offset of a tiered log that the checkpoint has lost."""
+    lost = (f.first_offset for f in plan.findings if f.kind is Damage.LOG_START_LOST and f.first_offset is not None)
+    return next(map(Offset, lost), None)
 
 
 def _touches_the_log(action: Action) -> bool:

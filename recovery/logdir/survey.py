@@ -17,12 +17,12 @@ from typing import Final, Protocol
 from recovery.logdir.log_dir import LogDirState, plan_log_dir_files, read_log_dir
 from recovery.logdir.nearness import is_near
 from recovery.partition.inventory import resolve, take_inventory
-from recovery.partition.memory import Job, Memory
 from recovery.partition.partition import Survey
 from recovery.partition.partition_plan import no_plan, plan_partition
 from recovery.partition.points import Points
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import Action, LogDirPlan, PlannedPartition, PlanOptions, RecoveryPlan
+from recovery.segment.memory import Job, Memory
 from recovery.segment.segment_report import ROOM, Depth, Room, SegmentReport
 from recovery.segment.verify import fold_index
 from storage.disk.fs import ReadFs

@@ -7,6 +7,7 @@ from checkpoint.markers import PARTITION_METADATA
 from recovery.partition.changes import Changes
 from recovery.partition.cutting import Logs
 from recovery.partition.partition import Survey
+from recovery.partition.tiering import log_start_of
 from recovery.plan.plan import (
     Action,
     LoadedOffsets,
@@ -32,7 +33,7 @@ def assemble(survey: Survey, logs: Logs, changes: Changes) -> PlannedPartition:
         *(rename for rename in changes.renames if rename.path not in gone),
         *sorted(changes.replaces, key=lambda r: (r.path.suffix not in (".index", ".timeindex"), str(r.path))),
     )
-    loaded = LoadedOffsets(logs.start(points.log_start), end, point)
+    loaded = LoadedOffsets(log_start_of(points, logs), end, point)
     # Names are compared, not paths: there are many of them, and nearly always no action at all.
     touched = {action.path.name for action in actions if action.path.parent == survey.directory}
     if actions:

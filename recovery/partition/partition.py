@@ -6,17 +6,19 @@ into a plan. Between the two the scans may run on any thread, in any order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
+from typing import NamedTuple
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
-from checkpoint.leader_epoch import EpochStart, decode_epochs
+from checkpoint.leader_epoch import EpochStart, decode_epochs, decode_leading
 from recovery.kraft.metadata_snapshots import check_metadata_snapshot
 from recovery.partition.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
-from recovery.partition.memory import Job, Memory
 from recovery.partition.points import SMALL_FILE_LIMIT, Points
 from recovery.plan.findings import Damage, Finding, Subject
 from recovery.plan.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, PlanOptions
 from recovery.segment.index_checks import load_checked
+from recovery.segment.memory import Job, Memory
 from recovery.segment.quick_look import check_segments
 from recovery.segment.segment_report import ROOM, Depth, Progress, Room, ScanOptions, SegmentReport
 from recovery.segment.verify import scan_segment
@@ -29,11 +31,24 @@ from storage.producers.producer_state import ProducerState, decode_snapshot
 from storage.reading.log_reader import LogReader
 
 
+class EpochFile(NamedTuple):
+    """What the leader epoch file of a partition says."""
+
+    entries: Sequence[EpochStart] | None = None
+    """As a broker reads them; None where the file is missing or a broker refuses it."""
+    leading: Sequence[EpochStart] = ()
+    """Those of the leading lines that are whole and rise."""
+    is_whole: bool = False
+    """These are all."""
+    fault: Finding | None = None
+    """Why a broker refuses the file."""
+
+
 class Survey:
     """One partition on its way from a listing to a plan."""
 
     __slots__ = (
-        "derive_from", "directory", "epochs", "findings", "fs", "inventory", "jobs", "memory", "options",
+        "derive_from", "directory", "epoch_file", "findings", "fs", "inventory", "jobs", "memory", "options",
         "partition", "points", "resolved", "room", "scope", "shallow", "state", "whole_from", "whole_state",
     )  # fmt: skip
 
@@ -60,8 +75,7 @@ class Survey:
         self.whole_from = 0
         self.whole_state: ProducerState | None = None
         """With everything read: from which segment on, and from which state, the side files can be held against it."""
-        self.epochs: list[EpochStart] | None = None
-        """What the leader epoch file says; None where it is missing or cannot be used."""
+        self.epoch_file = EpochFile()
         self.forget()
 
     def forget(self) -> None:
@@ -88,7 +102,7 @@ class Survey:
         segments = self.resolved.segments
         self.scope = self._first_in_scope()
         wanted = set(range(self.scope, len(segments)))
-        self.epochs = self._read_epochs()
+        self.epoch_file = self._read_epochs()
         scan_options = self.scan_options
         next_base = segments[self.scope].base_offset if self.scope < len(segments) else None
         reports = check_segments(self.fs, segments[: self.scope], next_base, scan_options, reader)
@@ -153,21 +167,25 @@ class Survey:
             return True
         return any(finding.kind.subject in (Subject.INDEX, Subject.PADDING) for finding in report.findings)
 
-    def _read_epochs(self) -> list[EpochStart] | None:
+    def _read_epochs(self) -> EpochFile:
         path = self.directory / EPOCHS_NAME
         if self.inventory.stat_of(EPOCHS_NAME) is None:
-            return None
+            return EpochFile()
+        data = read_all(self.fs, path, SMALL_FILE_LIMIT)
+        leading, is_whole = decode_leading(data)
         try:
-            return decode_epochs(read_all(self.fs, path, SMALL_FILE_LIMIT))
+            return EpochFile(decode_epochs(data), leading, is_whole)
         except UnsupportedFormat as error:
             self.findings.append(Finding(Damage.UNSUPPORTED, path, error.reason))
         except CorruptData as error:
-            self.findings.append(Finding(Damage.EPOCHS_CORRUPT, path, error.reason))
-        return None
+            return EpochFile(None, leading, is_whole, Finding(Damage.EPOCHS_CORRUPT, path, error.reason))
+        return EpochFile()
 
     def _epochs_are_lost(self) -> bool:
-        """A broker would start with an empty history; reading every header gives the true one."""
-        return self.epochs is None and not any(f.kind is Damage.UNSUPPORTED for f in self.findings)
+        """A broker would start with an empty history, or with a torn one; reading every header gives the true one."""
+        file = self.epoch_file
+        is_torn = bool(file.leading) and not file.is_whole
+        return (file.entries is None or is_torn) and not any(f.kind is Damage.UNSUPPORTED for f in self.findings)
 
     def _choose_producer_start(self, wanted: set[int]) -> None:
         """Find the newest sound snapshot at or below the first segment that must be replayed; add what lies between."""

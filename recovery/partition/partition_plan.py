@@ -16,6 +16,7 @@ from recovery.partition.losses import lost_ends
 from recovery.partition.partition import Survey
 from recovery.partition.side_files import Derived, derive, repair_epochs, repair_partition_metadata, repair_side_files
 from recovery.partition.splitting import segment_of, split_overflowing
+from recovery.partition.tiering import held_instead, lost_local_log, lost_log_start
 from recovery.plan.decide import judge
 from recovery.plan.findings import Damage, Finding, Subject
 from recovery.plan.plan import PlannedPartition, Quarantine, TruncateTo
@@ -55,6 +56,10 @@ def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartiti
         notes = (f for f in findings if f.kind.subject in (*_STOPPING, Subject.NONE))
         return without_actions(survey, judged(survey, *notes), sum(r.scanned_bytes for r in reports.values()))
     decided, logs, derived = _decide(survey, reports, reader)
+    lost = lost_local_log(survey, logs)
+    if lost is not None:
+        logs = held_instead(logs)
+        findings.append(lost)
     where, gone = circumstances(survey, held=logs.held), logs.changes.paths_aside()
     verdicts = tuple(
         judge(finding, where)
@@ -62,6 +67,7 @@ def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartiti
         if finding.kind.subject is not Subject.LOG and finding.path not in gone  # what steps aside has no verdict
     )
     if logs.held:
+        verdicts += tuple(judge(fault, where) for fault in (survey.epoch_file.fault,) if fault is not None)
         return without_actions(survey, joined(logs.changes, Changes(verdicts)), scanned_bytes(logs), held=True)
     resolved = Changes(verdicts, asides=tuple(survey.resolved.asides), renames=tuple(survey.resolved.renames))
     step = Changes()
@@ -72,9 +78,15 @@ def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartiti
         _repair_indexes(survey, logs, before),
         repair_side_files(survey, logs, derived, before),
         repair_epochs(survey, logs, before),
+        _judge_log_start(survey, logs),
         repair_partition_metadata(survey, before),
     )
     return assemble(survey, logs, joined(before, *after))
+
+
+def _judge_log_start(survey: Survey, logs: Logs) -> Changes:
+    lost = lost_log_start(survey, logs)
+    return Changes() if lost is None else judged(survey, lost)
 
 
 def _decide(survey: Survey, reports: Reports, reader: LogReader) -> tuple[Logs, Logs, Derived]:

@@ -25,6 +25,8 @@ class Points(NamedTuple):
     marker: bool = False
     metadata: bool = False
     """It is the KRaft metadata log."""
+    has_log_start: bool = False
+    """The log start offset is that of the checkpoint; without an entry there it is taken for 0."""
     topic: str = ""
     topic_ids: TopicIds | None = None
     """Of a KRaft broker, whose partitions must each have a topic id."""

@@ -11,13 +11,14 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
-from checkpoint.leader_epoch import encode_epochs
+from checkpoint.leader_epoch import EpochStart, encode_epochs
 from checkpoint.markers import PARTITION_METADATA, decode_partition_metadata, encode_partition_metadata
 from recovery.partition.changes import Changes, joined, judged, writing
 from recovery.partition.cutting import Logs
 from recovery.partition.derive import SideFiles, derive_epochs, derive_side_files
 from recovery.partition.partition import Survey
 from recovery.partition.points import SMALL_FILE_LIMIT
+from recovery.partition.tiering import is_tiered, log_start_of, lost_epochs
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import SetAside
 from recovery.segment.index_checks import load_checked
@@ -127,14 +128,15 @@ def _set_stale_snapshots_aside(survey: Survey, logs: Logs, side: SideFiles, befo
         return Changes()
     bases = {files.base_offset for files in logs.kept}
     first = logs.kept[logs.scope].base_offset if logs.kept[logs.scope :] else INT64_MAX
-    gone, start = before.paths_aside(), logs.start(survey.points.log_start)
+    gone, start = before.paths_aside(), log_start_of(survey.points, logs)
+    corrupt = {v.finding.path for v in before.verdicts if v.finding.kind is Damage.SNAPSHOT_CORRUPT}
     steps = [Changes()]
     for offset, name in survey.resolved.snapshots.items():
         path = survey.directory / name
         if offset in side.offsets or path in gone:
             continue
         is_below = offset <= start and not _feeds_scan(survey, logs, offset, path)
-        if offset > first or is_below or offset not in bases:
+        if offset > first or is_below or offset not in bases or path in corrupt:
             reason = "no segment begins or ends at this offset"
             verdict = judged(survey, Finding(Damage.SNAPSHOT_STRAY, path, reason))
             steps += [verdict, Changes(asides=(SetAside(path, reason),))]
@@ -156,27 +158,46 @@ def _feeds_scan(survey: Survey, logs: Logs, offset: int, path: PurePath) -> bool
 
 def repair_epochs(survey: Survey, logs: Logs, before: Changes) -> Changes:
     """Return the step that writes the leader epochs where the batches or the log end contradict the file."""
-    points = survey.points
+    lost = lost_epochs(survey, logs)
+    if lost is not None:
+        return judged(survey, lost)
+    points, known, fault = survey.points, *_known_epochs(survey, logs)
     scanned = [report for files in logs.kept if (report := logs.report_on(files)).is_scanned]
     flushed = sum(logs.report_on(files).is_scanned for files in logs.kept[: logs.scope])
     log_end = logs.end(points.log_start)
     stop, start = (INT64_MAX, 0) if points.clean and not before.cuts else (log_end, points.log_start)
-    known = survey.epochs or []
     # With every segment set aside there is no history left either.
     wanted = derive_epochs(known, scanned, stop, start, flushed) if logs.kept or not before.cuts else []
-    if survey.epochs is not None and wanted == known:
+    is_there = survey.epoch_file.entries is not None
+    if fault is None and is_there and wanted == known:
         return Changes()
     path = survey.directory / EPOCHS_NAME
     verdict = Changes()
-    if survey.inventory.stat_of(EPOCHS_NAME) is None:
+    if fault is not None:
+        verdict = judged(survey, fault)
+    elif survey.inventory.stat_of(EPOCHS_NAME) is None:
         if not wanted:
             return Changes()  # what an old broker leaves, or a new log
         evidence = f"the batches show {len(wanted)} leader epochs"
         verdict = judged(survey, Finding(Damage.EPOCHS_MISSING, path, evidence))
-    elif survey.epochs is not None:
+    else:
         evidence = f"{len(known)} epochs there, {len(wanted)} after holding them against log and log end {log_end}"
         verdict = judged(survey, Finding(Damage.EPOCHS_DIFFER, path, evidence))
     return joined(verdict, writing(survey, before, path, encode_epochs(wanted), Damage.EPOCHS_DIFFER.value))
+
+
+def _known_epochs(survey: Survey, logs: Logs) -> tuple[list[EpochStart], Finding | None]:
+    """Return the entries of the epoch file that count, and what is wrong with the file as such.
+
+    Those below the local log are all there is to know of a tiered one, so what is whole of a torn file counts.
+    """
+    file = survey.epoch_file
+    local_start = logs.kept[0].base_offset if logs.kept else 0
+    torn = bool(file.leading) and not file.is_whole
+    if not torn or local_start <= survey.points.log_start or not is_tiered(survey.points, local_start):
+        return list(file.entries or ()), file.fault
+    evidence = "its last line is cut short, or its lines do not rise"
+    return list(file.leading), file.fault or Finding(Damage.EPOCHS_CORRUPT, survey.directory / EPOCHS_NAME, evidence)
 
 
 def repair_partition_metadata(survey: Survey, before: Changes) -> Changes:

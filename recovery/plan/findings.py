@@ -80,11 +80,14 @@ class Damage(Enum):
     EPOCHS_MISSING = "epochs_missing"
     EPOCHS_CORRUPT = "epochs_corrupt"
     EPOCHS_DIFFER = "epochs_differ"
+    EPOCHS_LOST = "epochs_lost"
     # the top of a log directory, and small files
     CHECKPOINT_MISSING = "checkpoint_missing"
     CHECKPOINT_CORRUPT = "checkpoint_corrupt"
     CHECKPOINT_BEYOND_END = "checkpoint_beyond_end"
     LOG_START_ABOVE_END = "log_start_above_end"
+    LOG_START_LOST = "log_start_lost"
+    LOCAL_LOG_LOST = "local_log_lost"
     METADATA_CORRUPT = "metadata_corrupt"
     METADATA_MISSING = "metadata_missing"
     METADATA_LOST = "metadata_lost"
@@ -134,6 +137,8 @@ _NAMED: Final = {
     Damage.FUTURE_TIMESTAMP: Subject.NONE,
     Damage.LOG_MISSING: Subject.NONE,
     Damage.ODD_NAME: Subject.NONE,
+    Damage.EPOCHS_LOST: Subject.BLOCKER,
+    Damage.LOG_START_LOST: Subject.CHECKPOINT,
     Damage.METADATA_MISSING: Subject.SIDE,
     Damage.METADATA_LOST: Subject.BLOCKER,
     Damage.METADATA_SNAPSHOT_CORRUPT: Subject.BLOCKER,

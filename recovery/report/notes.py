@@ -16,7 +16,9 @@ def heal_row(note: HealNote, *, done: bool) -> tuple[str, str, str, str]:
     """Return verb, partition and place of a hole, and what filled it or why nothing did."""
     until = "on" if note.next_offset is None else f"to {max(note.next_offset - 1, note.first_offset)}"
     text = f"offsets {note.first_offset} {until}"
-    if note.healed and note.source:
+    if note.healed and not note.batches and note.source:
+        text += f": their leader epochs from {printable(note.source)}"
+    elif note.healed and note.source:
         text += f": {count(note.batches, 'batch', 'batches')}, {full_size(note.size)} from {printable(note.source)}"
     else:
         text += f": {printable(note.reason)}" if note.reason else ": bytes between two batches that join"

@@ -143,14 +143,14 @@ class Groups:
         With a `number` only groups in that partition of `__consumer_offsets`: with many groups all would take long.
         """
         ends: dict[Place, int | None] = {}
-        found = []
+        lags = []
         for shard in self.partitions.shards if number is None else self.partitions.shards[number : number + 1]:
             for group_id, place, offset in shard.image.offsets.positions():
                 if place not in ends:
                     ends[place] = self._end_of(place)
                 end = ends[place]
-                found.append(Lag(group_id, *place, offset, end, None if end is None else max(end - offset, 0)))
-        return found
+                lags.append(Lag(group_id, *place, offset, end, None if end is None else max(end - offset, 0)))
+        return lags
 
     def _end_of(self, place: Place) -> int | None:
         try:

@@ -96,14 +96,14 @@ class Offsets:
 
     def keys_of_topic(self, topic: str, topic_id: bytes | None) -> Iterator[OffsetKey]:
         """Yield the keys of all offsets in a topic that is deleted; those of another topic of its name stay."""
-        seen = set()
+        matches = set()
         for group, places in self._committed.items():
             for place, committed in places.items():
                 if place[0] == topic and not _are_different(committed.value.topic_id, topic_id):
-                    seen.add(OffsetKey(group, *place))
+                    matches.add(OffsetKey(group, *place))
         for keys in self._pending.values():
-            seen |= {key for key in keys if key.topic == topic}
-        yield from seen
+            matches |= {key for key in keys if key.topic == topic}
+        yield from matches
 
     def _settle(self, key: OffsetKey, committed: Committed) -> None:
         places = self._committed.setdefault(key.group, {})

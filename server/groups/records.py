@@ -165,11 +165,11 @@ class _Reader:
         """Return the tagged fields, of which versions that are not flexible have none."""
         if not self.flexible:
             return {}
-        found = {}
+        values = {}
         for _ in range(self.varint()):
             tag = self.varint()
-            found[tag] = self.take(self.varint())
-        return found
+            values[tag] = self.take(self.varint())
+        return values
 
 
 def decode_key(data: bytes | None) -> Key:

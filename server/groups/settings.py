@@ -40,7 +40,7 @@ def settings_of_broker(properties: Mapping[str, str]) -> CoordinatorSettings:
         return default if name not in properties else _whole(name, properties[name], least, most)
 
     retention = of("offsets.retention.minutes", plain.retention_ms // _MINUTE_MS, 1) * _MINUTE_MS
-    made = CoordinatorSettings(
+    settings = CoordinatorSettings(
         GroupSettings(
             of("group.initial.rebalance.delay.ms", group.initial_rebalance_delay_ms, 0),
             of("group.min.session.timeout.ms", group.min_session_timeout_ms, 0),
@@ -51,9 +51,9 @@ def settings_of_broker(properties: Mapping[str, str]) -> CoordinatorSettings:
         retention,
         of("offsets.retention.check.interval.ms", plain.check_interval_ms, 1, INT64_MAX),
     )
-    if made.group.min_session_timeout_ms > made.group.max_session_timeout_ms:
+    if settings.group.min_session_timeout_ms > settings.group.max_session_timeout_ms:
         raise ConfigInvalid("group.min.session.timeout.ms is above group.max.session.timeout.ms")
-    return made
+    return settings
 
 
 def _whole(name: str, text: str, least: int, most: int) -> int:

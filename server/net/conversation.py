@@ -211,26 +211,31 @@ class Conversation:
         """See whether it is over."""
         login = self._login
         if login is not None and login.has_failed:
-            self._tally.closed["login"] += 1
+            self._note_refused(login)
             self.end()
             self._sink.close_when_sent()
         elif login is not None and login.principal is not None:
             self._client = replace(self._client, principal=login.principal)
             self._login = None
 
-    def _answered(self, slot: _Slot, done: asyncio.Future[Answer]) -> None:
+    def _note_refused(self, login: Login) -> None:
+        self._tally.closed["login"] += 1
+        user = "" if login.claimed is None else f" as {printable(login.claimed)}"
+        self._tally.report("login", f"{printable(self._client.host)}: no login{user}")
+
+    def _answered(self, slot: _Slot, answer: asyncio.Future[Answer]) -> None:
         if self._is_over:
-            if not done.cancelled() and done.exception() is None:
-                discard(done.result())
+            if not answer.cancelled() and answer.exception() is None:
+                discard(answer.result())
             return
-        if done.cancelled():
+        if answer.cancelled():
             self._sink.close("a request was given up")
             return
-        error = done.exception()
+        error = answer.exception()
         if error is not None:
             self._fail(error)
             return
-        self._finish(slot, done.result())
+        self._finish(slot, answer.result())
         self._send_ready()
         self.pump()
 
@@ -257,8 +262,11 @@ class Conversation:
     def _fail(self, error: BaseException) -> None:
         kind = "refused" if isinstance(error, LogmendError) else "fault"
         reason = str(error) if kind == "refused" else f"{type(error).__name__}: {error}"
-        self._tally.closed[kind] += 1
-        self._tally.report(kind, printable(reason))
+        if self._login is not None and self._login.has_failed:
+            self._note_refused(self._login)
+        else:
+            self._tally.closed[kind] += 1
+            self._tally.report(kind, printable(reason))
         self._sink.close(reason)
 
 

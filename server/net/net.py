@@ -13,6 +13,7 @@ import ipaddress
 import socket
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,7 +26,7 @@ from server.net.plain import PlainTransport
 from server.net.sasl import Login
 from server.net.tls import TlsTransport
 from storage.base.errors import ExitStatus, LogmendError, printable
-from wire.frame import Budget, FrameReader
+from wire.frame import Account, Budget, FrameReader
 
 MakeDispatcher = Callable[[ListenerInfo, LoopTimers], Dispatcher]
 """Called in the loop's thread before the first connection, with where clients shall connect."""
@@ -60,6 +61,14 @@ class ServerOptions:
     tls: ssl.SSLContext | None = None
 
 
+@dataclass(slots=True)
+class _Address:
+    """What the connections of one address have."""
+
+    account: Account
+    connections: int = 0
+
+
 class WireServer:
     """One listening socket and its connections. `start`, `stop` and `connections` are for any thread."""
 
@@ -71,7 +80,10 @@ class WireServer:
         self._listening: socket.socket | None = None
         self._transports: set[Transport] = set()
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._budget = Budget(options.limits.frames_together, self._on_room)
+        limits = options.limits
+        self._budget = Budget(limits.frames_together, self._on_room, reserve=limits.frames_reserve)
+        self._strangers = Budget(limits.frames_before_login, self._on_room).account()
+        self._addresses: dict[str, _Address] = {}
         self._shared = memoryview(bytearray(_SHARED_BYTES))
         self._failed: BaseException | None = None
         self._ready = threading.Event()
@@ -152,15 +164,18 @@ class WireServer:
                 self._pause_accepting()
                 return
             raise
-        if len(self._transports) >= self._options.limits.connections:
+        limits, peer = self._options.limits, str(address[0])
+        here = self._addresses.get(peer)
+        if len(self._transports) >= limits.connections or (here and here.connections >= limits.connections_of_address):
             self.tally.closed["connections"] += 1
             connection.close()
             return
+        self._make_room_for_a_stranger()
         self.tally.accepted += 1
         connection.settimeout(0)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._converse(connection, str(address[0]))
+        self._converse(connection, peer)
 
     def _pause_accepting(self) -> None:
         """Let connections wait in the kernel until files are free again."""
@@ -174,15 +189,23 @@ class WireServer:
 
     def _converse(self, connection: socket.socket, peer: str) -> None:
         limits = self._options.limits
-        reader = FrameReader(limits.frame_before_login, self._budget)
+        address = self._addresses.get(peer)
+        if address is None:
+            address = self._addresses[peer] = _Address(self._budget.account(limits.frames_of_address))
+        address.connections += 1
+        reader = FrameReader(limits.frame_before_login, self._strangers)
         host, port = connection.getsockname()[:2]
         here = None if self._options.advertised or not is_wildcard(self._options.host) else (str(host), int(port))
         if self._options.tls is None:
-            transport = PlainTransport(connection, reader, self._shared, self.tally, self._forget)
+            transport = PlainTransport(
+                connection, reader, self._shared, self.tally, peer, address.account, self._forget
+            )
             self._transports.add(transport)
             transport.begin(self._conversation(transport, peer, here))
             return
-        encrypted = TlsTransport(reader, self.tally, lambda sink: self._conversation(sink, peer, here), self._forget)
+        encrypted = TlsTransport(
+            reader, self.tally, peer, address.account, lambda sink: self._conversation(sink, peer, here), self._forget
+        )
         self._transports.add(encrypted)
         task = self.loop.create_task(self._shake_hands(connection, encrypted))
         self._handshakes.add(task)
@@ -206,8 +229,26 @@ class WireServer:
             transport.close()
             connection.close()
 
+    def _make_room_for_a_stranger(self) -> None:
+        """Close a connection that has not logged in, if there are as many as may be.
+
+        It is the oldest of the address that has the most of them: who floods the port closes his own.
+        """
+        strangers = [transport for transport in self._transports if transport.is_stranger]
+        if len(strangers) < self._options.limits.connections_before_login:
+            return
+        counts = Counter(transport.peer for transport in strangers)
+        worst = max(counts, key=counts.__getitem__)
+        oldest = min((each for each in strangers if each.peer == worst), key=lambda each: each.began)
+        self._expire(oldest, "before_login")
+
     def _forget(self, transport: Transport) -> None:
-        self._transports.discard(transport)
+        if transport in self._transports:
+            self._transports.discard(transport)
+            address = self._addresses[transport.peer]
+            address.connections -= 1
+            if not address.connections and not address.account.used:
+                del self._addresses[transport.peer]
 
     def _on_room(self) -> None:
         """There is room again: read on where a connection waited for it."""
@@ -218,22 +259,30 @@ class WireServer:
             each.look()
 
     async def _sweep(self) -> None:
-        """Close what has been idle for too long."""
-        limits = self._options.limits
+        """Close what has been idle for too long, and frames that come too slowly."""
+        limits, before = self._options.limits, self.loop.time()
         while True:
             await asyncio.sleep(limits.sweep_ms / 1000)
             now = self.loop.time()
-            for each in tuple(self._transports):
-                if each.conversation is None:  # the handshake has a limit of its own
-                    continue
-                each.look()
-                still = (now - each.moved) * 1000
-                if not each.conversation.is_logged_in and (now - each.began) * 1000 > limits.login_ms:
-                    self._expire(each, "login")
-                elif each.is_midway and still > limits.frame_ms:
-                    self._expire(each, "frame_late")
-                elif still > limits.idle_ms and (each.is_congested or not each.conversation.is_busy):
-                    self._expire(each, "idle")
+            self._look_at_all()
+            is_pressed = self._budget.is_pressed or self._strangers.is_pressed
+            for transport in tuple(self._transports):
+                if transport.conversation is not None:  # the handshake has a limit of its own
+                    self._judge(transport, now, now - before, is_pressed=is_pressed)
+            before = now
+
+    def _judge(self, transport: Transport, now: float, passed: float, *, is_pressed: bool) -> None:
+        conversation, limits = transport.conversation, self._options.limits
+        assert conversation is not None, "it has begun"
+        transport.reading_s += passed if transport.is_midway else 0.0
+        patience = (limits.frame_pressed_ms if is_pressed else limits.frame_ms) / 1000
+        still = (now - transport.moved) * 1000
+        if transport.is_stranger and (now - transport.began) * 1000 > limits.login_ms:
+            self._expire(transport, "login")
+        elif transport.is_midway and transport.reading_s > patience + transport.received / limits.frame_rate:
+            self._expire(transport, "frame_late")
+        elif still > limits.idle_ms and (transport.is_congested or not conversation.is_busy):
+            self._expire(transport, "idle")
 
     def _expire(self, transport: Transport, kind: str) -> None:
         self.tally.closed[kind] += 1
@@ -254,21 +303,24 @@ class WireServer:
 
     async def _finish(self) -> None:
         until = self.loop.time() + self._options.limits.stop_ms / 1000
-        for each in tuple(self._transports):
-            if each.conversation is None:
-                each.close("the listener stops")
+        for transport in tuple(self._transports):
+            if transport.conversation is None:
+                transport.close("the listener stops")
             else:
-                each.conversation.end()
+                transport.conversation.end()
         for ending in self._dispatcher.ending:
             ending()
         while self._transports and self.loop.time() < until:
-            for each in tuple(self._transports):
-                if not (each.conversation is not None and each.conversation.is_busy) and not each.is_congested:
-                    each.close("the listener stops")
+            for transport in tuple(self._transports):
+                if (
+                    not (transport.conversation is not None and transport.conversation.is_busy)
+                    and not transport.is_congested
+                ):
+                    transport.close("the listener stops")
             if self._transports:
                 await asyncio.sleep(0.01)
-        for each in tuple(self._transports):
-            each.close("the listener stops")
+        for transport in tuple(self._transports):
+            transport.close("the listener stops")
         for ended in self._dispatcher.ended:
             await ended()
         self._over.set_result(None)

@@ -14,7 +14,7 @@ from typing import Final
 
 from server.net.conversation import Conversation, Tally
 from server.net.transport import Transport
-from wire.frame import FrameReader
+from wire.frame import Account, FrameReader
 from wire.segments import FileRange, Segment, close_files, size_of
 
 _PIECES: Final = 64
@@ -27,18 +27,21 @@ _A_TURN: Final = 8 << 20
 class PlainTransport(Transport):
     """One socket; `received_into` is memory that all transports of the loop share."""
 
+    conversation: Conversation
+
     def __init__(
         self,
-        made: socket.socket,
+        connection: socket.socket,
         reader: FrameReader,
         received_into: memoryview,
         tally: Tally,
+        peer: str,
+        admitted: Account,
         closed: Callable[[PlainTransport], None],
     ) -> None:
-        super().__init__(reader, tally)
-        self._socket, self._shared = made, received_into
+        super().__init__(reader, tally, peer, admitted)
+        self._socket, self._shared = connection, received_into
         self._closed = closed
-        self.conversation: Conversation
 
     def begin(self, conversation: Conversation) -> None:
         """Read from now on."""
@@ -72,7 +75,7 @@ class PlainTransport(Transport):
     def look(self) -> None:
         if self.is_closed:
             return
-        self._reader.limit = self.conversation.frame_limit
+        self._admit(self.conversation)
         reads = self.conversation.wants_more and self._reader.may_read()
         if reads and not self._is_reading:
             self._loop.add_reader(self._socket, self._guarded, self._read)
@@ -115,12 +118,12 @@ class PlainTransport(Transport):
 
     def _write(self) -> None:
         """Send until the peer takes no more, or others are to have their turn."""
-        left = _A_TURN
+        budget = _A_TURN
         try:
-            while self._out and left > 0:
+            while self._out and budget > 0:
                 first = self._out[0]
                 count = self._send_range(first) if isinstance(first, FileRange) else self._send_memory()
-                left -= count
+                budget -= count
                 self._tally.sent += count
                 self.moved = self._loop.time()
         except (BlockingIOError, InterruptedError):

@@ -27,6 +27,7 @@ PLAIN: Final = "PLAIN"
 SCRAM: Final = "SCRAM-SHA-256"
 MECHANISMS: Final = (PLAIN, SCRAM)
 _ITERATIONS: Final = 4096
+_SALT_BYTES: Final = 16
 _REFUSED: Final = "authentication failed"
 _DELAY_SECONDS: Final = 0.1
 """As a broker's `connection.failed.authentication.delay.ms`: guessing shall not be quick."""
@@ -46,7 +47,14 @@ class Users:
         return hmac.digest(self._key, password.encode(), hashlib.sha256)
 
     def _scram_info(self, password: str) -> Any:
-        return self._mechanism.make_auth_info(password, iteration_count=_ITERATIONS, salt=secrets.token_bytes(16))
+        return self._mechanism.make_auth_info(
+            password, iteration_count=_ITERATIONS, salt=secrets.token_bytes(_SALT_BYTES)
+        )
+
+    def _stranger(self, user: str) -> Any:
+        """Return what no password fits, with a salt that stays the same for the name as that of a user does."""
+        salt = hmac.digest(self._key, b"salt " + user.encode(), hashlib.sha256)[:_SALT_BYTES]
+        return salt, *self._nobody[1:]
 
     def is_right(self, user: str, password: str) -> bool:
         """Return whether this is the user's password."""
@@ -58,7 +66,7 @@ class Users:
 
         def look_up(user: str) -> Any:
             named(user)
-            return self._scram.get(user, self._nobody)
+            return self._scram.get(user) or self._stranger(user)
 
         return self._mechanism.make_server(look_up)
 
@@ -89,6 +97,10 @@ class Login(Protocol):
     takes_tokens: bool
     """The next frame is a token without a request around it."""
 
+    @property
+    def claimed(self) -> str | None:
+        """The name that the client gave, if it got so far."""
+
     async def answer(self, request: Request) -> Mapping[str, object]:
         """Return the answer to a request before the end of the login; raises `CloseConnection` for any other."""
 
@@ -100,6 +112,7 @@ class _Exchange(Protocol):
     """One login by one mechanism."""
 
     user: str | None
+    claimed: str | None
 
     def step(self, token: bytes) -> bytes:
         """Return the answer to this token; `user` is set once the login succeeds. Raises `ValueError` if it fails."""
@@ -109,9 +122,11 @@ class _Plain:
     def __init__(self, users: Users) -> None:
         self._users = users
         self.user: str | None = None
+        self.claimed: str | None = None
 
     def step(self, token: bytes) -> bytes:
         identity, user, password = token.decode().split("\0")
+        self.claimed = user
         if identity not in ("", user) or not self._users.is_right(user, password):
             raise ValueError(_REFUSED)
         self.user = user
@@ -122,11 +137,11 @@ class _Scram:
     def __init__(self, users: Users) -> None:
         self._server = users.scram_server(self._note)
         self._is_begun = False
-        self._name: str | None = None
+        self.claimed: str | None = None
         self.user: str | None = None
 
     def _note(self, user: str) -> None:
-        self._name = user
+        self.claimed = user
 
     def step(self, token: bytes) -> bytes:
         server = self._server
@@ -139,7 +154,7 @@ class _Scram:
             final = str(server.get_server_final()).encode()
         except Exception as error:
             raise ValueError(_REFUSED) from error
-        self.user = self._name
+        self.user = self.claimed
         return final
 
 
@@ -154,6 +169,11 @@ class SaslLogin:
         self._exchange: _Exchange | None = None
         self.principal: str | None = None
         self.has_failed = self.takes_tokens = False
+
+    @property
+    def claimed(self) -> str | None:
+        """See `Login`."""
+        return None if self._exchange is None else self._exchange.claimed
 
     async def answer(self, request: Request) -> Mapping[str, object]:
         """See `Login`."""
@@ -182,11 +202,11 @@ class SaslLogin:
             raise CloseConnection(_REFUSED) from None
 
     def _handshake(self, request: Request) -> Mapping[str, object]:
-        made = _EXCHANGES.get(request.body.mechanism)
-        if made is None:
+        exchange = _EXCHANGES.get(request.body.mechanism)
+        if exchange is None:
             self.has_failed = True
             return {"error_code": ErrorCode.UNSUPPORTED_SASL_MECHANISM, "mechanisms": list(MECHANISMS)}
-        self._exchange = made(self._users)
+        self._exchange = exchange(self._users)
         self.takes_tokens = request.api_version == 0
         return {"error_code": ErrorCode.NONE, "mechanisms": list(MECHANISMS)}
 

@@ -14,7 +14,7 @@ from typing import Final, cast
 from server.net.conversation import Conversation, Tally
 from server.net.transport import Transport
 from storage.base.errors import ConfigInvalid, printable
-from wire.frame import FrameReader
+from wire.frame import Account, FrameReader
 from wire.segments import FileRange, close_files
 
 _PIECE: Final = 64 << 10
@@ -39,16 +39,17 @@ class TlsTransport(Transport, asyncio.BufferedProtocol):
         self,
         reader: FrameReader,
         tally: Tally,
+        peer: str,
+        admitted: Account,
         begun: Callable[[TlsTransport], Conversation],
         closed: Callable[[TlsTransport], None],
     ) -> None:
-        super().__init__(reader, tally)
+        super().__init__(reader, tally, peer, admitted)
         self._begun, self._closed = begun, closed
         self._buffer = memoryview(bytearray(_PIECE))
         self._has_target = False
         self._is_reading = True
         self._transport: asyncio.Transport | None = None
-        self.conversation: Conversation | None = None
 
     # ---- asyncio
 
@@ -118,7 +119,7 @@ class TlsTransport(Transport, asyncio.BufferedProtocol):
     def look(self) -> None:
         if self.is_closed or self.conversation is None or self._transport is None:
             return
-        self._reader.limit = self.conversation.frame_limit
+        self._admit(self.conversation)
         reads = self.conversation.wants_more and self._reader.may_read()
         if reads != self._is_reading:
             self._is_reading = reads
@@ -148,18 +149,18 @@ class TlsTransport(Transport, asyncio.BufferedProtocol):
         if self._ends_when_sent and not self._out and not self.is_closed:
             transport.close()  # asyncio sends what it holds, then `connection_lost`
 
-    def _piece(self, found: FileRange) -> memoryview | None:
+    def _piece(self, piece: FileRange) -> memoryview | None:
         """Return the next bytes of a range, None where the file has no more."""
-        size = min(found.size - self._sent_of_first, _PIECE)
+        size = min(piece.size - self._sent_of_first, _PIECE)
         buffer = memoryview(bytearray(size))
         try:
-            count = found.file.read_into(found.position + self._sent_of_first, buffer)
+            count = piece.file.read_into(piece.position + self._sent_of_first, buffer)
         except (OSError, ValueError):
             return None
         if count < size:
             return None
         self._sent_of_first += size
-        if self._sent_of_first == found.size:
+        if self._sent_of_first == piece.size:
             self._sent_of_first = 0
             close_files([self._out.popleft()])
         return buffer

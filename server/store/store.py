@@ -223,12 +223,12 @@ def _settle(answer: asyncio.Future[Appended], outcome: Outcome) -> None:
         answer.set_result(outcome)
 
 
-def _pass_on(done: asyncio.Future[list[Outcome]], answer: asyncio.Future[Appended]) -> None:
+def _pass_on(outcomes: asyncio.Future[list[Outcome]], answer: asyncio.Future[Appended]) -> None:
     if answer.done():
         return
-    if done.cancelled():
+    if outcomes.cancelled():
         answer.cancel()
-    elif (error := done.exception()) is not None:
+    elif (error := outcomes.exception()) is not None:
         answer.set_exception(error)
     else:
-        _settle(answer, done.result()[0])
+        _settle(answer, outcomes.result()[0])

@@ -109,15 +109,15 @@ class Transactions:
         await self._endings.wait_for(transaction)
         if transaction.is_exhausted and new_id is None:
             return ErrorCode.CONCURRENT_TRANSACTIONS
-        wanted = transaction.init(timeout_ms, current, self._timers.now_ms(), new_id)
-        code = await self._write(transaction, wanted)
+        outcome = transaction.init(timeout_ms, current, self._timers.now_ms(), new_id)
+        code = await self._write(transaction, outcome)
         if code is not ErrorCode.NONE:
             if transaction.is_new and transaction.pending is None:
                 self.shards.forget(transaction)
             return code
-        assert isinstance(wanted, Facts), wanted
-        if wanted.state is State.EMPTY:
-            return Producer(wanted.producer_id, wanted.epoch)
+        assert isinstance(outcome, Facts), outcome
+        if outcome.state is State.EMPTY:
+            return Producer(outcome.producer_id, outcome.epoch)
         # The former transaction is aborted now. Its producer was fenced with an epoch of its own; the next one is ours.
         await self._endings.begin(transaction).is_over
         return await self._init(transactional_id, timeout_ms, current)

@@ -194,20 +194,20 @@ class _Reader:
         return self.take(size).decode("utf-8", "surrogateescape")
 
     def partitions(self) -> list[TopicPartition]:
-        found = []
+        partitions = []
         for _ in range(self._count()):
             topic = self._text()
-            found += [TopicPartition(topic, self.number(_INT)) for _ in range(self._count())]
+            partitions += [TopicPartition(topic, self.number(_INT)) for _ in range(self._count())]
             if self.is_flexible:
                 self.tags()
-        return found
+        return partitions
 
     def tags(self) -> dict[int, bytes]:
-        found = {}
+        values = {}
         for _ in range(self._uvarint()):
             tag = self._uvarint()
-            found[tag] = self.take(self._uvarint())
-        return found
+            values[tag] = self.take(self._uvarint())
+        return values
 
 
 def partition_of(transactional_id: str, partitions: int) -> int:

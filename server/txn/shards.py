@@ -117,13 +117,13 @@ class Shards:
         """Drop an id."""
         self._ids[self.place(transaction.transactional_id).partition].pop(transaction.transactional_id, None)
 
-    async def write(self, transaction: Transaction, wanted: Wanted, now_ms: int) -> ErrorCode:
+    async def write(self, transaction: Transaction, outcome: Wanted, now_ms: int) -> ErrorCode:
         """Write the pending facts of an id into its partition; they count if this returns NONE."""
-        if isinstance(wanted, ErrorCode):
-            return wanted
-        is_dead = wanted.state is State.DEAD
+        if isinstance(outcome, ErrorCode):
+            return outcome
+        is_dead = outcome.state is State.DEAD
         record = Record(
-            0, now_ms, key=encode_key(transaction.transactional_id), value=None if is_dead else encode_value(wanted)
+            0, now_ms, key=encode_key(transaction.transactional_id), value=None if is_dead else encode_value(outcome)
         )
         try:
             await self._store.append(

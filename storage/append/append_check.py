@@ -37,6 +37,8 @@ from storage.segment.segment_types import BatchEnd
 
 _CODECS: Final = {"uncompressed": 0, **{codec.name.lower(): codec.value for codec in Codec if codec}}
 _LEAST_SIZE_FIELD: Final = 14
+_RECORD_BYTES: Final = 256
+"""What a record that is re-encoded takes besides its key and value: seven bytes can claim to be one."""
 
 
 @dataclass(slots=True)
@@ -235,9 +237,9 @@ def _rewritten(batches: Iterable[tuple[BatchHeader, memoryview]], target: int, l
         judge = Judge(header, leading.config, leading.now_ms)
         for number, record in enumerate(decode(batch)):
             judge.see(number, record)
-            size += len(record.key or b"") + len(record.value or b"")
+            size += _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
             if size > ENCODED_LIMIT:
-                raise UnsupportedFormat(f"records of more than {ENCODED_LIMIT} bytes to be re-encoded")
+                raise UnsupportedFormat(f"records that take more than {ENCODED_LIMIT} bytes to be re-encoded")
             records.append(record._replace(offset=len(records), timestamp_type=TimestampType.CREATE))
         judge.finish()
     if first is None or not records:

@@ -8,7 +8,8 @@ Source: Apache Kafka 4.3.0, LogValidator, DefaultRecordBatch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple, NoReturn
 
 from storage.base.config import LogConfig
 from storage.base.errors import BatchCorrupt, UnsupportedFormat
@@ -23,8 +24,10 @@ from storage.kernel.scan import move_records, walk_records
 
 ENCODED_LIMIT: Final = 256 << 20
 """Bytes of keys and values, or of records, that are re-encoded at most."""
-_STREAM_LIMIT: Final = 32 * HELD_LIMIT
+_STREAM_LIMIT: Final = 8 * HELD_LIMIT
 _SHOWN: Final = 3
+_LOOKED_AT: Final = 10_000
+"""Records that are decoded at most to name those to be refused."""
 _SIZE_BYTES: Final = 5
 
 
@@ -52,8 +55,10 @@ def judge_records(header: BatchHeader, batch: memoryview, config: LogConfig, now
     if header.timestamp_type is TimestampType.LOG_APPEND:
         time = header.max_timestamp
         walked = walked._replace(least=INT64_MAX if time == -1 else time, most=max(time, -1))
-    if not _passes(walked, header, config, now_ms):
-        judge_each(header, batch, config, now_ms)
+    if not _has_right_times(walked, header, config, now_ms):
+        refuse(header, batch, config, now_ms, InvalidTimestamp("a record has a timestamp that is out of range"))
+    if config.is_compacted and walked.lacks_key:
+        refuse(header, batch, config, now_ms, InvalidRecord("a record has no key, which a compacted topic needs"))
     return Judged(walked.most, walked.is_dense, has_negative_time=walked.least < 0)
 
 
@@ -117,10 +122,7 @@ def _ensure_all(walked: Walked, header: BatchHeader, left: int) -> None:
         raise BatchCorrupt(f"bytes are left behind record {header.record_count - 1}, the last one")
 
 
-def _passes(walked: Walked, header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
-    """Tell whether no record can be one to refuse; False says: look at each."""
-    if config.is_compacted and walked.lacks_key:
-        return False
+def _has_right_times(walked: Walked, header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
     claims_append_time = header.timestamp_type is TimestampType.LOG_APPEND
     if config.uses_append_time:
         return not claims_append_time
@@ -141,16 +143,23 @@ def decode(batch: memoryview) -> Iterator[Record]:
         raise InvalidRecord(fault.reason) from None
 
 
-def judge_each(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int) -> None:
-    """Raise `InvalidTimestamp` or `InvalidRecord` with the first records that may not be appended."""
+def refuse(
+    header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int, otherwise: InvalidRecord | InvalidTimestamp
+) -> NoReturn:
+    """Raise `InvalidTimestamp` or `InvalidRecord` for a batch of which some record may not be appended.
+
+    The message names the first of them; `otherwise` is raised where they are far behind, as a small batch may hold
+    millions of records.
+    """
     judge = Judge(header, config, now_ms)
-    for number, record in enumerate(decode(batch)):
+    for number, record in enumerate(islice(decode(batch), _LOOKED_AT)):
         judge.see(number, record)
     judge.finish()
+    raise otherwise
 
 
 class Judge:
-    """Notes what is wrong with the records of a batch; all of them are checked before the append is refused."""
+    """Notes what is wrong with the records of a batch; the first faults are named, the others counted."""
 
     def __init__(self, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
         self._needs_key = config.is_compacted
@@ -158,28 +167,32 @@ class Judge:
         self._before, self._after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
         self._claims_append_time = header.timestamp_type is TimestampType.LOG_APPEND
         self._faults: list[str] = []
+        self._count = 0
         self._has_bad_time = False
 
     def see(self, number: int, record: Record) -> None:
         """Look at the next record."""
-        fault = None
         if self._needs_key and record.key is None:
-            fault = f"record {number} has no key, which a compacted topic needs"
+            self._note(f"record {number} has no key, which a compacted topic needs")
         elif not self._uses_append_time and record.timestamp != -1:
             age = self._now - record.timestamp
             if age > self._before or -age > self._after:
-                fault = f"record {number} has the timestamp {record.timestamp}, the clock says {self._now}"
+                self._note(f"record {number} has the timestamp {record.timestamp}, the clock says {self._now}")
                 self._has_bad_time = True
         elif self._claims_append_time:
-            fault, self._has_bad_time = f"record {number} claims a log append time", True
-        if fault is not None:
+            self._note(f"record {number} claims a log append time")
+            self._has_bad_time = True
+
+    def _note(self, fault: str) -> None:
+        self._count += 1
+        if self._count <= _SHOWN:
             self._faults.append(fault)
 
     def finish(self) -> None:
         """Raise what was found."""
-        if self._faults:
-            more = len(self._faults) - _SHOWN
-            text = "; ".join(self._faults[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        if self._count:
+            more = f"; and {self._count - _SHOWN} more" if self._count > _SHOWN else ""
+            text = "; ".join(self._faults) + more
             raise InvalidTimestamp(text) if self._has_bad_time else InvalidRecord(text)
 
 

@@ -250,15 +250,15 @@ class OsFs:
     """The real disk. Stateless; its methods may be called from several threads."""
 
     def entries(self, directory: PurePath) -> dict[str, FileStat]:
-        found: dict[str, FileStat] = {}
+        stats: dict[str, FileStat] = {}
         with _raising(read_fault, "listing", directory):
             if _has_kernel():
                 return dict(sorted(_disk.entries(directory, FileStat, ALL_KINDS)))
             with os.scandir(directory) as listing:
                 for entry in listing:
                     with contextlib.suppress(FileNotFoundError):
-                        found[entry.name] = stat_of(entry.stat(follow_symlinks=False))
-        return dict(sorted(found.items()))
+                        stats[entry.name] = stat_of(entry.stat(follow_symlinks=False))
+        return dict(sorted(stats.items()))
 
     def kernel(self) -> DiskKernel | None:
         return _disk if type(self) is OsFs and _has_kernel() else None

@@ -14,18 +14,18 @@ Part: TypeAlias = tuple[str, int, int]
 """Name of a file in some directory, and position and size of a part of it, in bytes."""
 
 
-def read_parts(fs: ReadFs, directory: PurePath, wanted: Sequence[Part]) -> list[bytes | EnvironmentFault]:
+def read_parts(fs: ReadFs, directory: PurePath, parts: Sequence[Part]) -> list[bytes | EnvironmentFault]:
     """Return a part of each of some plain files, fewer bytes where the file ends; the fault of those that failed.
 
     On the real disk it is one call, where the kernel of `storage.disk.fs` was built.
     """
     kernel = kernel_of(fs)
     if kernel is None:
-        return [_read(fs, directory / name, position, size) for name, position, size in wanted]
-    found: list[bytes | int] = kernel.parts(directory, tuple(wanted))
+        return [_read(fs, directory / name, position, size) for name, position, size in parts]
+    found: list[bytes | int] = kernel.parts(directory, tuple(parts))
     return [
         read_fault("reading", directory / name, OSError(data, os.strerror(data))) if isinstance(data, int) else data
-        for data, (name, _, _) in zip(found, wanted, strict=True)
+        for data, (name, _, _) in zip(found, parts, strict=True)
     ]
 
 

@@ -79,13 +79,13 @@ def _limit(segments: SegmentList, segment: LogSegment, bound: Offset | None) -> 
 
 
 def _aborted(segments: SegmentList, first: LogSegment, start: int, end: int) -> tuple[AbortedTxn, ...]:
-    found: list[AbortedTxn] = []
+    transactions: list[AbortedTxn] = []
     for segment in segments.reaching(first.base_offset):
         part = segment.indexes.transactions.collect(Offset(start), Offset(end))
-        found += part.transactions
+        transactions += part.transactions
         if part.is_complete:
             break
-    return tuple(found)
+    return tuple(transactions)
 
 
 def newest_epoch(segments: SegmentList) -> int:

@@ -148,7 +148,7 @@ class Producers:
     def _apply_one(self, event: ProducerEvent, begun: dict[int, int], completed: list[_Completed]) -> None:
         producer_id = event.producer_id
         before = self.state.entries.get(producer_id)
-        seen = [] if before is None or before.producer_epoch != event.producer_epoch else self.seen(before)
+        batches = [] if before is None or before.producer_epoch != event.producer_epoch else self.seen(before)
         if event.control >= 0 and before is not None and before.txn_first_offset >= 0:
             # Before it is no longer open: a reader in another thread must not find it neither open nor undecided.
             self._undecided[before.txn_first_offset] = event.base_offset
@@ -158,23 +158,23 @@ class Producers:
             batch = SeenBatch(
                 event.base_sequence, after.last_sequence, event.base_offset, event.last_offset, event.max_timestamp
             )
-            self._recent[producer_id] = [*seen[-(REMEMBERED - 1) :], batch]
+            self._recent[producer_id] = [*batches[-(REMEMBERED - 1) :], batch]
             if after.txn_first_offset == event.base_offset:
                 begun[event.base_offset] = producer_id
         elif event.control >= 0:
-            self._recent[producer_id] = seen
+            self._recent[producer_id] = batches
             if before is not None and before.txn_first_offset >= 0:
                 is_aborted = control_parts(event.control)[0] == ABORT
                 completed.append(_Completed(producer_id, before.txn_first_offset, event.base_offset, is_aborted))
 
     def _complete(self, pending: dict[int, int], completed: list[_Completed]) -> Iterable[AbortedTxn]:
-        for done in completed:
-            others = [first for first, producer_id in pending.items() if producer_id != done.producer_id]
-            stable = min(others, default=done.marker_offset + 1)
-            pending.pop(done.first_offset, None)
-            if done.is_aborted:
-                first, marker = Offset(done.first_offset), Offset(done.marker_offset)
-                yield AbortedTxn(done.producer_id, first, marker, Offset(stable))
+        for transaction in completed:
+            others = [first for first, producer_id in pending.items() if producer_id != transaction.producer_id]
+            stable = min(others, default=transaction.marker_offset + 1)
+            pending.pop(transaction.first_offset, None)
+            if transaction.is_aborted:
+                first, marker = Offset(transaction.first_offset), Offset(transaction.marker_offset)
+                yield AbortedTxn(transaction.producer_id, first, marker, Offset(stable))
 
     def seen(self, entry: ProducerEntry) -> Sequence[SeenBatch]:
         """Return the batches remembered of a producer; of one that came from a snapshot it is the last one."""

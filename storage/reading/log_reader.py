@@ -420,7 +420,7 @@ def is_zero(file: ReadFile, start: int, size: int, *, skip_holes: bool = False) 
     been file systems that reported a hole where bytes had just been written.
     """
     sparse = file if skip_holes and isinstance(file, SparseFile) else None
-    found, position, end = bytearray(), start, size
+    block, position, end = bytearray(), start, size
     while position < size:
         if sparse is not None:
             if (stored := sparse.stored_from(position)) is None:
@@ -428,10 +428,10 @@ def is_zero(file: ReadFile, start: int, size: int, *, skip_holes: bool = False) 
             position, end = stored
         length = max(min(_ZEROES_BYTES, end - position, size - position), 0)
         # Of the kind that compares all at once: memoryviews go byte by byte, fifty times slower.
-        found = found if len(found) == length else bytearray(length)
-        with memoryview(found) as buffer:
+        block = block if len(block) == length else bytearray(length)
+        with memoryview(block) as buffer:
             file.read_into(position, buffer)
-        if found != _ZEROES[:length]:
+        if block != _ZEROES[:length]:
             return False
         position += length
     return True

@@ -95,18 +95,18 @@ def walk(file: ReadFile, size: int, start: int = 0, next_offset: int = 0) -> Ite
     """
     window, position = Window(file, size), start
     while position < size:
-        found = _batch_at(window, position)
-        if isinstance(found, Fault):
-            rest = _bounded(file, window, found, next_offset)
+        item = _batch_at(window, position)
+        if isinstance(item, Fault):
+            rest = _bounded(file, window, item, next_offset)
             yield rest
             position += rest.size or size
             continue
-        if found.is_sound:
-            if found.header.base_offset < next_offset or found.header.last_offset < found.header.base_offset:
-                yield Fault(position, found.header.size, f"offsets do not follow {next_offset - 1}, the last before")
-            next_offset = max(next_offset, found.header.last_offset + 1)
-        yield found
-        position += found.header.size
+        if item.is_sound:
+            if item.header.base_offset < next_offset or item.header.last_offset < item.header.base_offset:
+                yield Fault(position, item.header.size, f"offsets do not follow {next_offset - 1}, the last before")
+            next_offset = max(next_offset, item.header.last_offset + 1)
+        yield item
+        position += item.header.size
 
 
 def _batch_at(window: Window, position: int) -> Batch | Fault:

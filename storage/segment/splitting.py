@@ -32,23 +32,23 @@ def split_overflowed(fs: Fs, directory: PurePath, segment: LogSegment, now_ms: i
     their markers are. Raises `BatchCorrupt` with the position where batches cannot be followed to the end, `ReadFault`
     and `WriteFault`; nothing is left of it then.
     """
-    made: list[LogSegment] = []
+    pieces: list[LogSegment] = []
     try:
         for base, batches in _pieces(segment):
             remove_cleaned(fs, directory, base)
-            made.append(LogSegment.create(fs, directory, base, segment.limits, now_ms, state=FileState.CLEANED))
-            _copy(segment, made[-1], batches)
-        _hand_out_transactions(segment, made)
+            pieces.append(LogSegment.create(fs, directory, base, segment.limits, now_ms, state=FileState.CLEANED))
+            _copy(segment, pieces[-1], batches)
+        _hand_out_transactions(segment, pieces)
         mtime_ns = fs.stat(segment.path(FileRole.LOG)).mtime_ns // 1_000_000 * 1_000_000
-        for piece in made:
+        for piece in pieces:
             _finish(fs, piece, mtime_ns)
     except LogmendError:
-        for piece in made:
+        for piece in pieces:
             piece.close()
             with contextlib.suppress(LogmendError):  # the next load removes what is left
                 remove_cleaned(fs, directory, piece.base_offset)
         raise
-    return made
+    return pieces
 
 
 def _pieces(segment: LogSegment) -> Iterator[tuple[Offset, list[BatchPlace]]]:

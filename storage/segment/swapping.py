@@ -35,15 +35,15 @@ def swap_in(
     for segment in reversed(in_order):
         segment.rename(FileState.SWAP)
         fs.sync_dir(directory)
-    gone = []
+    replaced = []
     for segment in sources:
         segment.rename(FileState.DELETED)
-        gone += segment.paths()
+        replaced += segment.paths()
     fs.sync_dir(directory)
     for segment in in_order:
         segment.rename(FileState.LIVE)
         fs.sync_dir(directory)  # a load takes away what is in place between two `.swap`
-    return tuple(gone)
+    return tuple(replaced)
 
 
 def remove_cleaned(fs: Fs, directory: PurePath, base_offset: Offset) -> None:

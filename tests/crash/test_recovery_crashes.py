@@ -173,6 +173,7 @@ def test_a_recovery_that_dies_anywhere_ends_as_one_undisturbed(kind: str) -> Non
     assert counts.states > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(KINDS) if STATES == "all" else random.Random(SEED).sample(sorted(KINDS), 8))
 def test_names_that_survive_in_any_order_lead_to_the_same_end(kind: str) -> None:
     """A file system that keeps no order among renames: any subset of them may be there after a crash."""
@@ -192,6 +193,7 @@ def test_what_lies_below_the_log_start_does_not_come_back_with_the_order_of_rena
     assert trial.crash(LIMIT * 4, 1, seed).states > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_split_of_which_names_survive_in_any_order_keeps_every_piece(seed: int) -> None:
     assert Trial(overflowing(), unfinished=(), strict=True).crash(LIMIT * 20, 1, seed).states > 1
@@ -230,6 +232,7 @@ def _point(data: bytes) -> int:
     return next(iter(decode_offsets(data).values()))
 
 
+@pytest.mark.slow
 def test_rot_that_somebody_lets_go_of_is_cut_as_undisturbed() -> None:
     files = damaged(KINDS["noise_in_the_middle"], KINDS["garbage_between_segments"], files=SOUND)
     files[POINTS] = checkpoint({"orders-0": 30})

@@ -82,6 +82,7 @@ def lost(world: Watched) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_power_cut_takes_nothing_back_that_was_answered_or_seen(seed: int) -> None:
     world = Watched(seed)
@@ -91,6 +92,7 @@ def test_a_power_cut_takes_nothing_back_that_was_answered_or_seen(seed: int) -> 
     assert lost(world) == []
 
 
+@pytest.mark.slow
 def test_without_sync_a_power_cut_does_take_something_back() -> None:
     world = Watched(1)
     asyncio.run(asyncio.wait_for(live(world, FlushPolicy.NONE), 120))

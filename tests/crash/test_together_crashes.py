@@ -53,6 +53,7 @@ def test_a_recovery_that_dies_anywhere_ends_as_one_undisturbed(kind: str) -> Non
     assert Trial(damaged(KINDS[kind], files=SOUND)).crash(LIMIT // 3).states > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(KINDS) if STATES == "all" else random.Random(SEED).sample(sorted(KINDS), 8))
 def test_names_that_survive_in_any_order_lead_to_the_same_end(kind: str) -> None:
     assert Trial(damaged(KINDS[kind], files=SOUND), strict=True).crash(LIMIT // 6).states > 1

@@ -146,7 +146,7 @@ def dump(data: bytes) -> None:
 def wire_frames(data: bytes) -> None:
     """Receive bytes in pieces, of a size by the first of them, as the listener does."""
     budget = Budget(1 << 20)
-    reader, step = FrameReader(1 << 18, budget), 1 + (data[0] if data else 0) * 16 + (len(data) >> 14)
+    reader, step = FrameReader(1 << 18, budget.account()), 1 + (data[0] if data else 0) * 16 + (len(data) >> 14)
     view, position = memoryview(data), 0
     while position < len(data) and reader.may_read():
         target = reader.target()

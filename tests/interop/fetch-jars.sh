@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Brings the jars of one Kafka version through Maven and prints the folder they lie in. Of versions from 4 on, a broker
 # that starts and stops leaves an archive of its classes beside them (classes.jsa), with which JVMs start faster.
-# usage: fetch-jars.sh [VERSION]      cache: ${LOGMEND_KAFKA_CACHE:-~/.cache/logmend-kafka}/VERSION
+# With `tiered` behind the version it prints the folder of Kafka's own test of tiered storage instead.
+# usage: fetch-jars.sh [VERSION [tiered]]      cache: ${LOGMEND_KAFKA_CACHE:-~/.cache/logmend-kafka}/VERSION
 set -euo pipefail
 
 version=${1:-4.3.0}
@@ -21,6 +22,17 @@ home=${LOGMEND_KAFKA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/logmend-kafka}/$vers
 mkdir -p "$home"
 exec 9> "$home/.lock"
 flock 9 # several test workers may ask at the same time
+
+if [ "${2:-}" = tiered ]; then
+  if [ ! -e "$home/tiered/complete" ]; then
+    mkdir -p "$home/tiered"
+    mvn -q -B dependency:copy -Dartifact="org.apache.kafka:kafka-storage:$version:jar:test" \
+      -DoutputDirectory="$home/tiered" >&2
+    touch "$home/tiered/complete"
+  fi
+  echo "$home/tiered"
+  exit
+fi
 
 if [ ! -e "$home/complete" ]; then
   {

@@ -26,6 +26,8 @@ _SKIPS: Final = 9
 _MANY_MEMBERS: Final = 3
 _OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """Operations on a group, all of them allowed: bits by Kafka's numbers of operations."""
+_MOST_BYTES: Final = 64 << 20
+"""What members have said that one answer holds; groups behind that are refused in it."""
 _OPERATIONS_UNASKED: Final = -(1 << 31)
 
 
@@ -55,7 +57,7 @@ class _Served:
         if call.version < _MANY_KEYS:
             return await self._coordinator(call, kind)
         found = await self._coordinator(call, kind)
-        return {"coordinators": [{"key": key, **found} for key in call.body.coordinator_keys]}
+        return {"coordinators": [{"key": key, **found} for key in dict.fromkeys(call.body.coordinator_keys)]}
 
     async def _coordinator(self, call: Call, kind: int) -> Values:
         """Return where coordinators of a kind are: here, all of them."""
@@ -118,43 +120,49 @@ class _Served:
     def leave(self, call: Call) -> Values:
         body = call.body
         if call.version < _MANY_MEMBERS:
-            left = self._groups.leave(body.group_id, [(body.member_id, None)])
-            return {"error_code": left if isinstance(left, ErrorCode) else left[0]}
+            errors = self._groups.leave(body.group_id, [(body.member_id, None)])
+            return {"error_code": errors if isinstance(errors, ErrorCode) else errors[0]}
         members = [(member.member_id, member.group_instance_id) for member in body.members]
-        left = self._groups.leave(body.group_id, members)
-        if isinstance(left, ErrorCode):
-            return {"error_code": left}
+        errors = self._groups.leave(body.group_id, members)
+        if isinstance(errors, ErrorCode):
+            return {"error_code": errors}
         return {
             "error_code": ErrorCode.NONE,
             "members": [
                 {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
-                for (member_id, instance_id), error in zip(members, left, strict=True)
+                for (member_id, instance_id), error in zip(members, errors, strict=True)
             ],
         }
 
     def list_groups(self, call: Call) -> Values:
-        found = listed(
+        groups = listed(
             self._groups.partitions.shards, get(call.body, "states_filter", ()), get(call.body, "types_filter", ())
         )
         return (
-            {"error_code": found} if isinstance(found, ErrorCode) else {"error_code": ErrorCode.NONE, "groups": found}
+            {"error_code": groups}
+            if isinstance(groups, ErrorCode)
+            else {"error_code": ErrorCode.NONE, "groups": groups}
         )
 
     def describe_groups(self, call: Call) -> Values:
         is_asked = get(call.body, "include_authorized_operations", False)
         operations = _OPERATIONS if is_asked else _OPERATIONS_UNASKED
-        return {
-            "groups": [
-                {**described(self._groups.partitions.shard_of(group_id), group_id), "authorized_operations": operations}
-                for group_id in call.body.groups
-            ]
-        }
+        groups: list[dict[str, Any]] = []
+        room = _MOST_BYTES
+        for group_id in dict.fromkeys(call.body.groups):
+            group = described(self._groups.partitions.shard_of(group_id), group_id)
+            members = group.get("members", ())
+            room -= sum(len(each["member_metadata"]) + len(each["member_assignment"]) for each in members)
+            if room < 0:
+                group = {"group_id": group_id, "error_code": ErrorCode.INVALID_REQUEST}
+            groups.append({**group, "authorized_operations": operations})
+        return {"groups": groups}
 
     async def delete_groups(self, call: Call) -> Values:
         return {
             "results": [
                 {"group_id": group_id, "error_code": await self._groups.delete(group_id)}
-                for group_id in call.body.groups_names
+                for group_id in dict.fromkeys(call.body.groups_names)
             ]
         }
 

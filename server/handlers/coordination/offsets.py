@@ -68,16 +68,16 @@ class _Served:
             return {"topics": _failed(call.body.topics, values["error_code"])}
         return values
 
-    def _of_group(self, asked: Any, *, is_stable: bool) -> dict[str, Any]:
+    def _of_group(self, group: Any, *, is_stable: bool) -> dict[str, Any]:
         places = None
-        if asked.topics is not None:
-            places = [(topic.name, number) for topic in asked.topics for number in topic.partition_indexes]
-        found = self._commits.fetch(asked.group_id, places, is_stable=is_stable)
-        if isinstance(found, ErrorCode):
-            return {"group_id": asked.group_id, "error_code": found, "topics": []}
-        by_topic = groupby(found, key=lambda each: each.place[0])
+        if group.topics is not None:
+            places = [(topic.name, number) for topic in group.topics for number in topic.partition_indexes]
+        answers = self._commits.fetch(group.group_id, places, is_stable=is_stable)
+        if isinstance(answers, ErrorCode):
+            return {"group_id": group.group_id, "error_code": answers, "topics": []}
+        by_topic = groupby(answers, key=lambda each: each.place[0])
         topics = [{"name": name, "partitions": [_fetched(each) for each in fetched]} for name, fetched in by_topic]
-        return {"group_id": asked.group_id, "error_code": ErrorCode.NONE, "topics": topics}
+        return {"group_id": group.group_id, "error_code": ErrorCode.NONE, "topics": topics}
 
     async def delete(self, call: Call) -> Values:
         topics = call.body.topics
@@ -107,12 +107,12 @@ def _positions(topics: Iterable[Any]) -> list[Position]:
 
 def _by_topic(topics: Iterable[Any], errors: Sequence[ErrorCode]) -> list[dict[str, Any]]:
     """Return one answer per partition of a request, in its order."""
-    left = iter(errors)
+    remaining = iter(errors)
     return [
         {
             "name": topic.name,
             "partitions": [
-                {"partition_index": partition.partition_index, "error_code": next(left)}
+                {"partition_index": partition.partition_index, "error_code": next(remaining)}
                 for partition in topic.partitions
             ],
         }
@@ -120,14 +120,14 @@ def _by_topic(topics: Iterable[Any], errors: Sequence[ErrorCode]) -> list[dict[s
     ]
 
 
-def _fetched(found: Fetched) -> dict[str, Any]:
-    value = found.value
+def _fetched(offset: Fetched) -> dict[str, Any]:
+    value = offset.value
     return {
-        "partition_index": found.place[1],
+        "partition_index": offset.place[1],
         "committed_offset": _NO_OFFSET if value is None else value.offset,
         "committed_leader_epoch": -1 if value is None else value.leader_epoch,
         "metadata": "" if value is None else value.metadata,
-        "error_code": found.error,
+        "error_code": offset.error,
     }
 
 

@@ -84,23 +84,23 @@ class _Served:
         body = call.body
         if self._transactions.shards.is_loading:
             return {"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-        wanted = _Filter(body, call.now_ms)
+        filters = _Filter(body, call.now_ms)
         return {
             "error_code": ErrorCode.NONE,
             "unknown_state_filters": [name for name in body.state_filters if name not in _STATES],
-            "transaction_states": [_listed(each) for each in self._transactions.shards if wanted.takes(each)],
+            "transaction_states": [_listed(each) for each in self._transactions.shards if filters.takes(each)],
         }
 
     def describe_transactions(self, call: Call) -> Values:
         return {"transaction_states": [self._described(each) for each in call.body.transactional_ids]}
 
     def _described(self, transactional_id: str) -> dict[str, object]:
-        found = self._transactions.shards.get(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
-        if found is None:
-            found = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        if isinstance(found, ErrorCode):
-            return {"error_code": found, "transactional_id": transactional_id, "transaction_start_time": -1}
-        facts = found.facts
+        transaction = self._transactions.shards.get(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
+        if transaction is None:
+            transaction = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        if isinstance(transaction, ErrorCode):
+            return {"error_code": transaction, "transactional_id": transactional_id, "transaction_start_time": -1}
+        facts = transaction.facts
         by_topic = groupby(sorted(facts.partitions), key=lambda name: name.topic)
         return {
             "error_code": ErrorCode.NONE,

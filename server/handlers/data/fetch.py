@@ -1,6 +1,7 @@
 """Fetch: ranges of the logs, as they are in the files; waits for more where there is not enough.
 
-There are no fetch sessions: the session is always 0, and a client that names another gets an error.
+There are no fetch sessions: a full fetch is answered whatever session it names, as a broker does, and one that goes on
+with a session gets an error.
 Source: Apache Kafka 4.3.0, ReplicaManager.fetchMessages, DelayedFetch, KafkaApis.handleFetchRequest; KIP-74, KIP-227.
 """
 
@@ -32,6 +33,8 @@ _IDS_FROM: Final = 13
 _COPIED: Final = 512 << 10
 """Bytes of one answer that are read into memory; ranges behind that go from the file however small they are."""
 _NOTHING: Final = Fetched()
+_FULL_FETCH: Final = (-1, 0)
+"""Session epochs that end a session or ask for a new one."""
 
 
 def handlers(parts: Parts) -> dict[int, Handler]:
@@ -39,7 +42,7 @@ def handlers(parts: Parts) -> dict[int, Handler]:
     files, ids = SharedFiles(), TopicIds(parts.store)
 
     def fetch(call: Call) -> Answer | asyncio.Future[Answer]:
-        if get(call.body, "session_id", 0):
+        if get(call.body, "session_epoch", -1) not in _FULL_FETCH:
             return {"error_code": ErrorCode.FETCH_SESSION_ID_NOT_FOUND}
         request = _Fetch(parts, files, ids, call)
         request.read_all()
@@ -91,19 +94,19 @@ class _Fetch:
         self._ends: list[Callable[[], None]] = []
         self._changed: dict[int, _Part] = {}
 
-    def _topic(self, asked: Any, version: int) -> _Topic:
+    def _topic(self, request: Any, version: int) -> _Topic:
         if version < _IDS_FROM:
-            topic = _Topic(asked.topic, ZERO_ID)
-            name: str | None = asked.topic
+            topic = _Topic(request.topic, ZERO_ID)
+            name: str | None = request.topic
         else:
-            topic_id = asked.topic_id
+            topic_id = request.topic_id
             name = self._ids.name_of(topic_id)
             topic = _Topic(name or "", topic_id)
-        for each in asked.partitions:
+        for partition in request.partitions:
             if name is None:
-                topic.parts.append(_Part(None, each, ErrorCode.UNKNOWN_TOPIC_ID))
+                topic.parts.append(_Part(None, partition, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
-                topic.parts.append(_Part(TopicPartition(name, each.partition), each))
+                topic.parts.append(_Part(TopicPartition(name, partition.partition), partition))
         return topic
 
     # ---- reading
@@ -132,29 +135,29 @@ class _Fetch:
         self._has_errors = self._has_errors or bool(part.code) or part.diverging is not None
 
     def _read_log(self, part: _Part, name: TopicPartition) -> None:
-        asked = part.asked
-        log = part.log = log_for(self._store, name, get(asked, "current_leader_epoch", -1))
-        part.diverging = self._divergence(name, asked)
+        request = part.asked
+        log = part.log = log_for(self._store, name, get(request, "current_leader_epoch", -1))
+        part.diverging = self._divergence(name, request)
         if part.diverging is not None:
             return
         left = max(self._max_bytes - self._size, 0)
-        found = log.read(
-            Offset(asked.fetch_offset), max(min(asked.partition_max_bytes, left), 0),
+        fetched = log.read(
+            Offset(request.fetch_offset), max(min(request.partition_max_bytes, left), 0),
             isolation=self._isolation, min_one=self._size == 0,
         )  # fmt: skip
-        if found.is_first_cut and self._size:
-            found = Fetched(aborted=found.aborted)  # a part of a batch is of no use
-        part.found = found
+        if fetched.is_first_cut and self._size:
+            fetched = Fetched(aborted=fetched.aborted)  # a part of a batch is of no use
+        part.found = fetched
 
-    def _divergence(self, name: TopicPartition, asked: Any) -> tuple[int, int] | None:
+    def _divergence(self, name: TopicPartition, request: Any) -> tuple[int, int] | None:
         """Return where the log leaves what the client has read, None if it does not."""
-        epoch = get(asked, "last_fetched_epoch", -1)
+        epoch = get(request, "last_fetched_epoch", -1)
         if epoch < 0:
             return None
-        found = self._store.end_offset_for_epoch(name, epoch)
-        if found is None:
+        end = self._store.end_offset_for_epoch(name, epoch)
+        if end is None:
             return -1, -1
-        return found if found[0] < epoch or found[1] < asked.fetch_offset else None
+        return end if end[0] < epoch or end[1] < request.fetch_offset else None
 
     # ---- waiting
 
@@ -216,12 +219,12 @@ class _Fetch:
 
     def _records(self, part: _Part, copied: int) -> list[Segment]:
         """Return the range that was found; if its file was closed since, nothing: the client asks again."""
-        found = part.found
-        if found.file is None or not found.size:
+        fetched = part.found
+        if fetched.file is None or not fetched.size:
             return []
         try:
             small = {} if copied < _COPIED else {"small": 0}
-            return [self._files.segment(found.file, found.position, found.size, **small)]
+            return [self._files.segment(fetched.file, fetched.position, fetched.size, **small)]
         except ValueError:
             return []
         except OSError:

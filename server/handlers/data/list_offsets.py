@@ -39,12 +39,12 @@ def handlers(parts: Parts) -> dict[int, Handler]:
         is_committed = get(call.body, "isolation_level", 0) == _COMMITTED
         topics = []
         for topic in call.body.topics:
-            names = [TopicPartition(topic.name, each.partition_index) for each in topic.partitions]
-            found = [
-                await _answered(store, name, each, is_committed=is_committed)
-                for name, each in zip(names, topic.partitions, strict=True)
+            names = [TopicPartition(topic.name, partition.partition_index) for partition in topic.partitions]
+            partitions = [
+                await _answered(store, name, partition, is_committed=is_committed)
+                for name, partition in zip(names, topic.partitions, strict=True)
             ]
-            topics.append({"name": topic.name, "partitions": found})
+            topics.append({"name": topic.name, "partitions": partitions})
         return {"topics": topics}
 
     def epoch_ends(call: Call) -> Mapping[str, object]:
@@ -61,11 +61,11 @@ def handlers(parts: Parts) -> dict[int, Handler]:
     return {ApiKey.LIST_OFFSETS: list_offsets, ApiKey.OFFSET_FOR_LEADER_EPOCH: epoch_ends}
 
 
-async def _answered(store: ReadStore, name: TopicPartition, asked: Any, *, is_committed: bool) -> dict[str, object]:
+async def _answered(store: ReadStore, name: TopicPartition, request: Any, *, is_committed: bool) -> dict[str, object]:
     try:
-        log = log_for(store, name, get(asked, "current_leader_epoch", -1))
+        log = log_for(store, name, get(request, "current_leader_epoch", -1))
         bound = log.last_stable_offset if is_committed else log.high_watermark
-        timestamp, offset, epoch = await _found(store, name, log, asked.timestamp, bound)
+        timestamp, offset, epoch = await _found(store, name, log, request.timestamp, bound)
     except LogmendError as error:
         return {"partition_index": name.partition, "error_code": code_for(store, name, error)}
     return {"partition_index": name.partition, "timestamp": timestamp, "offset": offset, "leader_epoch": epoch}
@@ -85,11 +85,11 @@ async def _found(store: ReadStore, name: TopicPartition, log: ReadableLog, times
     return found.timestamp, found.offset, _NONE
 
 
-def _epoch_end(store: ReadStore, topic: str, asked: Any) -> dict[str, object]:
-    name = TopicPartition(topic, asked.partition)
+def _epoch_end(store: ReadStore, topic: str, request: Any) -> dict[str, object]:
+    name = TopicPartition(topic, request.partition)
     try:
-        log_for(store, name, get(asked, "current_leader_epoch", -1))
-        found = store.end_offset_for_epoch(name, asked.leader_epoch) if asked.leader_epoch >= 0 else None
+        log_for(store, name, get(request, "current_leader_epoch", -1))
+        found = store.end_offset_for_epoch(name, request.leader_epoch) if request.leader_epoch >= 0 else None
     except LogmendError as error:
         return {"partition": name.partition, "error_code": code_for(store, name, error)}
     epoch, end = (_NONE, _NONE) if found is None else found

@@ -125,12 +125,12 @@ def _answer(store: Store, body: ProduceBody, outcomes: list[Outcome]) -> Answer:
             if isinstance(outcome, LogmendError):
                 raise CloseConnection(f"produce with acks 0: {outcome}")
         return None
-    told = iter(outcomes)
+    remaining = iter(outcomes)
     responses = [
         {
             "name": topic.name,
             "partition_responses": [
-                _told(store, TopicPartition(topic.name, partition.index), next(told))
+                _told(store, TopicPartition(topic.name, partition.index), next(remaining))
                 for partition in topic.partition_data
             ],
         }

@@ -40,16 +40,16 @@ def handlers(parts: Parts) -> dict[int, Handler]:
     return {ApiKey.DELETE_RECORDS: delete_records}
 
 
-async def _delete(store: Store, topic: str, wanted: Any) -> Values:
-    name = TopicPartition(topic, wanted.partition_index)
+async def _delete(store: Store, topic: str, request: Any) -> Values:
+    name = TopicPartition(topic, request.partition_index)
 
     def delete(manager: LogManager) -> int:
         log = manager.log(name)
-        before = log.high_watermark if wanted.offset == _UP_TO_THE_END else Offset(wanted.offset)
+        before = log.high_watermark if request.offset == _UP_TO_THE_END else Offset(request.offset)
         manager.delete_records(name, before)
         return manager.log(name).log_start
 
-    code, low = _refusal(store, name, wanted.offset), _NO_OFFSET
+    code, low = _refusal(store, name, request.offset), _NO_OFFSET
     if code is ErrorCode.NONE:
         try:
             low = await store.run(delete)

@@ -61,22 +61,22 @@ class _Altering:
         """Let a topic have the settings that are given, and no others."""
         return await self._each(call, lambda _topic, configs: _given(configs))
 
-    async def _each(self, call: Call, wanted: Callable[[TopicView, Any], dict[str, str]]) -> Values:
+    async def _each(self, call: Call, settings_for: Callable[[TopicView, Any], dict[str, str]]) -> Values:
         resources = call.body.resources
-        counts = Counter((each.resource_type, each.resource_name) for each in resources)
+        counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
         responses: list[Values] = []
-        for each in resources:
+        for resource in resources:
             code, reason = ErrorCode.NONE, None
             try:
-                if counts[each.resource_type, each.resource_name] > 1:
+                if counts[resource.resource_type, resource.resource_name] > 1:
                     raise Refusal(ErrorCode.INVALID_REQUEST, "the same resource twice")
-                topic = self._find(each)
-                await self._alter(topic, wanted(topic, each.configs), only_judge=call.body.validate_only)
+                topic = self._find(resource)
+                await self._alter(topic, settings_for(topic, resource.configs), only_judge=call.body.validate_only)
             except LogmendError as error:
                 code, reason = refusal_of(error)
             responses.append({
                 "error_code": code, "error_message": reason,
-                "resource_type": each.resource_type, "resource_name": each.resource_name,
+                "resource_type": resource.resource_type, "resource_name": resource.resource_name,
             })  # fmt: skip
         return {"responses": responses}
 
@@ -92,13 +92,13 @@ class _Altering:
         return topic
 
     async def _alter(self, topic: TopicView, settings: dict[str, str], *, only_judge: bool) -> None:
-        gone = [name for name in topic.settings if name not in settings]
+        unset = [name for name in topic.settings if name not in settings]
 
         def alter(manager: LogManager) -> None:
             if only_judge:
                 manager.topics.judge(settings)
             else:
-                manager.topics.alter(topic.name, self._now_ms(), settings=settings, unset=gone)
+                manager.topics.alter(topic.name, self._now_ms(), settings=settings, unset=unset)
 
         await self._store.run(alter)
 
@@ -113,19 +113,19 @@ def _given(configs: Iterable[Any]) -> dict[str, str]:
 def _changed(topic: TopicView, configs: Iterable[Any]) -> dict[str, str]:
     """Return all settings of a topic after the changes; raises `Refusal`."""
     settings = dict(topic.settings)
-    for each in configs:
+    for config in configs:
         try:
-            operation = Operation(each.config_operation)
+            operation = Operation(config.config_operation)
         except ValueError:
-            raise Refusal(ErrorCode.INVALID_REQUEST, f"{each.name}: operation {each.config_operation}") from None
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"{config.name}: operation {config.config_operation}") from None
         if operation is Operation.DELETE:
-            settings.pop(each.name, None)
+            settings.pop(config.name, None)
             continue
-        if each.value is None:
-            raise Refusal(ErrorCode.INVALID_REQUEST, f"{each.name}: a value is wanted")
-        settings[each.name] = each.value
+        if config.value is None:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"{config.name}: a value is wanted")
+        settings[config.name] = config.value
         if operation is not Operation.SET:
-            settings[each.name] = _list_changed(topic, topic.settings, each, operation)
+            settings[config.name] = _list_changed(topic, topic.settings, config, operation)
     return settings
 
 

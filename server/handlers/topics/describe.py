@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PurePath
+from typing import Any, Final
 
 from server.api.dispatch import Call, Handler
 from server.api.errors import ErrorCode, code_of
@@ -18,6 +19,8 @@ from storage.base.units import TopicPartition
 from storage.producers.producer_state import ProducerEntry
 
 _NONE = -1
+_MOST_PRODUCERS: Final = 200_000
+"""Of all partitions in one answer."""
 
 
 def handlers(parts: Parts) -> dict[int, Handler]:
@@ -30,23 +33,28 @@ def handlers(parts: Parts) -> dict[int, Handler]:
         return {"results": [_log_dir(each, wanted) for each in store.log_dirs()]}
 
     def producers(call: Call) -> Mapping[str, object]:
-        return {
-            "topics": [
-                {"name": topic.name, "partitions": [_producers(store, topic.name, i) for i in topic.partition_indexes]}
-                for topic in call.body.topics
-            ]
-        }
+        room, topics = _MOST_PRODUCERS, []
+        indexes: dict[str, dict[int, None]] = {}
+        for topic in call.body.topics:
+            indexes.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        for name, partitions in indexes.items():
+            described = []
+            for index in partitions:
+                described.append(_producers(store, name, index, room))
+                room -= len(described[-1].get("active_producers", ()))
+            topics.append({"name": name, "partitions": described})
+        return {"topics": topics}
 
     return {ApiKey.DESCRIBE_LOG_DIRS: log_dirs, ApiKey.DESCRIBE_PRODUCERS: producers}
 
 
-def _log_dir(found: LogDirView, wanted: set[tuple[str, int]] | None) -> dict[str, object]:
-    path = _text(found.path)
-    if found.offline is not None:
+def _log_dir(view: LogDirView, names: set[tuple[str, int]] | None) -> dict[str, object]:
+    path = _text(view.path)
+    if view.offline is not None:
         return {"error_code": ErrorCode.KAFKA_STORAGE_ERROR, "log_dir": path}
     topics: dict[str, list[dict[str, object]]] = {}
-    for name, size in sorted(found.sizes.items()):
-        if wanted is None or name in wanted:
+    for name, size in sorted(view.sizes.items()):
+        if names is None or name in names:
             one: dict[str, object] = {
                 "partition_index": name.partition,
                 "partition_size": size,
@@ -58,8 +66,8 @@ def _log_dir(found: LogDirView, wanted: set[tuple[str, int]] | None) -> dict[str
         "error_code": ErrorCode.NONE,
         "log_dir": path,
         "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
-        "total_bytes": found.total_bytes,
-        "usable_bytes": found.free_bytes,
+        "total_bytes": view.total_bytes,
+        "usable_bytes": view.free_bytes,
     }
 
 
@@ -73,11 +81,14 @@ def _text(path: PurePath) -> str:
     return plain
 
 
-def _producers(store: ReadStore, topic: str, index: int) -> dict[str, object]:
+def _producers(store: ReadStore, topic: str, index: int, room: int) -> dict[str, Any]:
     try:
         state = store.log(TopicPartition(topic, index)).producers.state
     except LogmendError as error:
         return {"partition_index": index, "error_code": code_of(error), "error_message": None}
+    if len(state.entries) > room:
+        reason = f"{len(state.entries)} producers are too many for this answer: ask for fewer partitions"
+        return {"partition_index": index, "error_code": ErrorCode.INVALID_REQUEST, "error_message": reason}
     entries = tuple(state.entries.copy().values())  # appends go on meanwhile
     return {
         "partition_index": index,

@@ -59,16 +59,17 @@ def handlers(parts: Parts) -> dict[int, Handler]:
     def describe(call: Call) -> Mapping[str, object]:
         with_synonyms = bool(get(call.body, "include_synonyms", False))
         results = []
-        for resource in call.body.resources:
-            found = _described(store, resource, call.info.node_id)
-            if isinstance(found, list):
+        resources = {(each.resource_type, each.resource_name): each for each in reversed(call.body.resources)}
+        for resource in reversed(resources.values()):
+            described = _described(store, resource, call.info.node_id)
+            if isinstance(described, list):
                 keys = resource.configuration_keys
-                entries = [each for each in found if not keys or each["name"] in keys]
+                entries = [each for each in described if not keys or each["name"] in keys]
                 if not with_synonyms:
                     entries = [{**each, "synonyms": []} for each in entries]
                 result: dict[str, object] = {"error_code": ErrorCode.NONE, "configs": entries}
             else:
-                result = {"error_code": found[0], "error_message": found[1], "configs": []}
+                result = {"error_code": described[0], "error_message": described[1], "configs": []}
             results.append(result | {"resource_type": resource.resource_type, "resource_name": resource.resource_name})
         return {"results": results}
 
@@ -93,15 +94,15 @@ def topic_entries(topic: TopicView) -> list[dict[str, object]]:
     return sorted((_entry(topic, *each) for each in _PROPERTIES), key=lambda entry: str(entry["name"]))
 
 
-def _entry(topic: TopicView, attribute: str, known: Property) -> dict[str, object]:
+def _entry(topic: TopicView, attribute: str, setting: Property) -> dict[str, object]:
     value, default = getattr(topic.config, attribute), getattr(_DEFAULTS, attribute)
-    is_set = known.name in topic.settings
+    is_set = setting.name in topic.settings
     source = Source.TOPIC if is_set else Source.DEFAULT if value == default else Source.STATIC_BROKER
-    synonyms = [{"name": known.name, "value": text(value), "source": source}]
+    synonyms = [{"name": setting.name, "value": text(value), "source": source}]
     if source is not Source.DEFAULT:
-        synonyms.append({"name": _broker_name(known), "value": text(default), "source": Source.DEFAULT})
+        synonyms.append({"name": _broker_name(setting), "value": text(default), "source": Source.DEFAULT})
     return {
-        "name": known.name,
+        "name": setting.name,
         "value": text(value),
         "read_only": False,
         "config_source": source,

@@ -17,11 +17,10 @@ from server.api.versions import ApiKey
 from server.api.views import TopicView
 from server.handlers.parts import Parts
 from storage.base.errors import LogmendError
-from storage.base.names import is_legal_topic
+from storage.base.names import INTERNAL_TOPICS, is_legal_topic
 from storage.base.units import TopicPartition
 from wire.messages import get
 
-INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
 _TOPIC_OPERATIONS: Final = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS: Final = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
 """Bits of `AclOperation`: there are no access rules, so every client may do everything."""
@@ -39,13 +38,13 @@ def handlers(parts: Parts) -> dict[int, Handler]:
         answer = _Answer(topics, ids, store.leader_epoch, call.info.node_id, with_operations=with_operations)
         asked = call.body.topics
         is_all = asked is None or (call.version == 0 and not asked)
-        found = [answer.topic(topic) for topic in topics.values()] if is_all else answer.each(asked)
+        described = [answer.topic(topic) for topic in topics.values()] if is_all else answer.each(asked)
         with_cluster = get(call.body, "include_cluster_authorized_operations", False)
         return {
             "brokers": [_broker(call)],
             "cluster_id": call.info.cluster_id or None,
             "controller_id": call.info.node_id,
-            "topics": found,
+            "topics": described,
             "cluster_authorized_operations": _CLUSTER_OPERATIONS if with_cluster else _NOT_ASKED,
         }
 
@@ -69,13 +68,13 @@ class _Answer:
 
     def each(self, asked: Iterable[Any]) -> list[dict[str, object]]:
         """Return the topics that a request names, by name or by id, each once, with its error."""
-        found: dict[tuple[str | None, bytes], dict[str, object]] = {}
+        answers: dict[tuple[str | None, bytes], dict[str, object]] = {}
         for one in asked:
             topic_id = get(one, "topic_id", None)
             key = (one.name, topic_id.bytes if topic_id is not None else ZERO_ID)
-            if key not in found:
-                found[key] = self._one(*key)
-        return list(found.values())
+            if key not in answers:
+                answers[key] = self._one(*key)
+        return list(answers.values())
 
     def _one(self, name: str | None, topic_id: bytes) -> dict[str, object]:
         if name is None:
@@ -99,7 +98,7 @@ class _Answer:
             "error_code": ErrorCode.NONE,
             "name": topic.name,
             "topic_id": topic.topic_id or ZERO_ID,
-            "is_internal": topic.name in INTERNAL,
+            "is_internal": topic.name in INTERNAL_TOPICS,
             "partitions": [self._partition(topic.name, index) for index in range(topic.partitions)],
             "topic_authorized_operations": self._operations,
         }
@@ -129,10 +128,10 @@ def _describe_cluster(call: Call) -> Mapping[str, object]:
     if get(call.body, "endpoint_type", _BROKERS) != _BROKERS:
         code, text = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "this is a broker"
         return {"error_code": code, "error_message": text, "cluster_id": call.info.cluster_id}
-    wanted = call.body.include_cluster_authorized_operations
+    with_operations = call.body.include_cluster_authorized_operations
     return {
         "cluster_id": call.info.cluster_id,
         "controller_id": call.info.node_id,
         "brokers": [{"broker_id": call.info.node_id, "host": call.info.host, "port": call.info.port, "rack": None}],
-        "cluster_authorized_operations": _CLUSTER_OPERATIONS if wanted else _NOT_ASKED,
+        "cluster_authorized_operations": _CLUSTER_OPERATIONS if with_operations else _NOT_ASKED,
     }

@@ -66,15 +66,15 @@ class TopicChanges:
     async def create_topics(self, call: Call) -> Values:
         body = call.body
         counts = Counter(topic.name for topic in body.topics)
-        left = MOST_AT_ONCE
+        budget = MOST_AT_ONCE
         results: dict[str, Values] = {}
         for topic in body.topics:
             try:
                 if counts[topic.name] > 1:
                     raise Refusal(ErrorCode.INVALID_REQUEST, "the same topic twice")
                 partitions = self._partitions_of(topic)
-                left -= partitions
-                if left < 0:
+                budget -= partitions
+                if budget < 0:
                     raise Refusal(ErrorCode.POLICY_VIOLATION, f"more than {MOST_AT_ONCE} partitions in one request")
                 outcome: TopicView | LogmendError = await self._create(topic, partitions, only_judge=body.validate_only)
             except LogmendError as error:
@@ -111,21 +111,21 @@ class TopicChanges:
             if other.replace(".", "_") == plain:
                 raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"metrics could not tell topic {name} from {other}")
 
-    def _partitions_of(self, wanted: Any) -> int:
+    def _partitions_of(self, request: Any) -> int:
         """Return how many partitions a topic is to have; raises `Refusal` for what one node cannot do."""
-        if wanted.assignments:
-            if wanted.replication_factor != _DEFAULT:
+        if request.assignments:
+            if request.replication_factor != _DEFAULT:
                 raise Refusal(ErrorCode.INVALID_REQUEST, "replicas are assigned, so that no replication factor is due")
-            if wanted.num_partitions != _DEFAULT:
+            if request.num_partitions != _DEFAULT:
                 raise Refusal(
                     ErrorCode.INVALID_REQUEST, "replicas are assigned, so that no number of partitions is due"
                 )
-            numbers = sorted(each.partition_index for each in wanted.assignments)
+            numbers = sorted(each.partition_index for each in request.assignments)
             if numbers != list(range(len(numbers))):
                 raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered 0, 1, 2 and so on")
-            self._ensure_here(each.broker_ids for each in wanted.assignments)
+            self._ensure_here(each.broker_ids for each in request.assignments)
             return len(numbers)
-        factor, partitions = wanted.replication_factor, wanted.num_partitions
+        factor, partitions = request.replication_factor, request.num_partitions
         if factor not in (_DEFAULT, 1):
             raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {factor}: there is one node")
         if partitions != _DEFAULT and partitions < 1:
@@ -143,15 +143,15 @@ class TopicChanges:
     async def create_partitions(self, call: Call) -> Values:
         body = call.body
         counts = Counter(topic.name for topic in body.topics)
-        left = MOST_AT_ONCE
+        budget = MOST_AT_ONCE
         results: dict[str, Values] = {}
         for topic in body.topics:
             code, reason = ErrorCode.NONE, None
             try:
                 if counts[topic.name] > 1:
                     raise Refusal(ErrorCode.INVALID_REQUEST, "the same topic twice")
-                left -= self._added(topic)
-                if left < 0:
+                budget -= self._added(topic)
+                if budget < 0:
                     raise Refusal(ErrorCode.POLICY_VIOLATION, f"more than {MOST_AT_ONCE} partitions in one request")
                 if not body.validate_only:
                     await self._add(topic)
@@ -160,21 +160,21 @@ class TopicChanges:
             results[topic.name] = {"name": topic.name, "error_code": code, "error_message": reason}
         return {"results": list(results.values())}
 
-    def _added(self, wanted: Any) -> int:
+    def _added(self, request: Any) -> int:
         """Return how many partitions are to be added; raises `Refusal`."""
-        topic = self._store.topics().get(wanted.name)
+        topic = self._store.topics().get(request.name)
         if topic is None:
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {wanted.name} does not exist")
-        ensure_not_of_coordinators(wanted.name)
-        added = int(wanted.count) - topic.partitions
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {request.name} does not exist")
+        ensure_not_of_coordinators(request.name)
+        added = int(request.count) - topic.partitions
         if added < 1:
-            reason = f"topic {wanted.name} has {topic.partitions} partitions; their number can only grow"
+            reason = f"topic {request.name} has {topic.partitions} partitions; their number can only grow"
             raise Refusal(ErrorCode.INVALID_PARTITIONS, reason)
-        if wanted.assignments is not None:
-            if len(wanted.assignments) != added:
-                reason = f"{added} partitions to be added, {len(wanted.assignments)} assignments"
+        if request.assignments is not None:
+            if len(request.assignments) != added:
+                reason = f"{added} partitions to be added, {len(request.assignments)} assignments"
                 raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
-            self._ensure_here(each.broker_ids for each in wanted.assignments)
+            self._ensure_here(each.broker_ids for each in request.assignments)
         return added
 
     async def _add(self, wanted: Any) -> Topic:
@@ -228,12 +228,12 @@ class _Deleting:
 
     async def delete_topics(self, call: Call) -> Values:
         if call.version < 6:
-            wanted = [(name, _NO_ID) for name in call.body.topic_names]
+            requests = [(name, _NO_ID) for name in call.body.topic_names]
         else:
-            wanted = [(topic.name, _id(topic.topic_id)) for topic in call.body.topics]
-        counts = Counter(wanted)
+            requests = [(topic.name, _id(topic.topic_id)) for topic in call.body.topics]
+        counts = Counter(requests)
         results: list[Values] = []
-        for name, topic_id in dict.fromkeys(wanted):
+        for name, topic_id in dict.fromkeys(requests):
             code, reason = ErrorCode.NONE, None
             try:
                 if counts[name, topic_id] > 1:

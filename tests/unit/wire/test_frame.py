@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from wire.frame import LARGE, Budget, Frame, FrameInvalid, FrameReader
+from wire.frame import LARGE, Account, Budget, Frame, FrameInvalid, FrameReader
 
 LIMIT = 1 << 20
 
@@ -19,9 +19,9 @@ def framed(*bodies: bytes) -> bytes:
 class Feeding:
     """Gives bytes to a reader as a transport does, `step` at a time."""
 
-    def __init__(self, budget: Budget | None = None, limit: int = LIMIT) -> None:
+    def __init__(self, budget: Budget | None = None, limit: int = LIMIT, account: Account | None = None) -> None:
         self.budget = budget or Budget(1 << 30)
-        self.reader = FrameReader(limit, self.budget)
+        self.reader = FrameReader(limit, account or self.budget.account())
         self.frames: list[Frame] = []
         self.waiting = b""
 
@@ -83,19 +83,71 @@ def test_every_frame_is_counted_until_it_is_released_and_once_only() -> None:
     assert feeding.budget.used == 0
 
 
-def test_a_large_frame_waits_while_there_is_no_room_and_goes_on_with_room() -> None:
+def test_an_announced_size_costs_nothing_and_bytes_count_as_they_come() -> None:
+    budget = Budget(3 * LARGE)
+    for _ in range(100):
+        assert Feeding(budget).give(framed(b"x" * LIMIT)[:5], 5) == []
+    assert budget.used == 100
+    assert Feeding(budget).give(framed(b"a" * LARGE), 4096) == [b"a" * LARGE]
+
+
+def test_of_large_frames_that_fill_the_budget_one_at_a_time_comes_to_its_end() -> None:
     told: list[int] = []
     budget = Budget(3 * LARGE, lambda: told.append(1))
+    three, body = [Feeding(budget) for _ in range(3)], b"x" * (2 * LARGE)
+    for feeding in three:
+        feeding.give(framed(body)[: LARGE + 4], 4096)
+    assert budget.used == 3 * LARGE
+    for feeding in three:
+        feeding.waiting = framed(body)[LARGE + 4 :]
+        feeding.give(b"", 4096)
+    assert [len(feeding.frames) for feeding in three] == [1, 0, 0]
+    for feeding in three:
+        assert feeding.give(b"", 4096) == [body]
+        feeding.frames.pop().release()
+    assert told
+    assert budget.used == 0
+
+
+def test_a_connection_that_goes_ahead_and_ends_lets_the_next_one_go() -> None:
+    budget = Budget(LARGE)
     first, second = Feeding(budget), Feeding(budget)
-    first.give(framed(b"a" * (2 * LARGE)), 4096)
-    data = framed(b"b" * (2 * LARGE))
-    assert second.give(data, 4096) == []
-    assert second.reader.is_waiting
-    assert budget.used == 2 * LARGE
-    assert not told
-    first.frames[0].release()
-    assert told == [1]
-    assert second.give(b"", 4096) == [b"b" * (2 * LARGE)]
+    for feeding in (first, second):
+        feeding.give(framed(b"x" * (2 * LARGE))[:LARGE], LARGE // 2)
+    assert second.reader.may_read()
+    assert not first.reader.may_read()
+    assert budget.is_pressed
+    second.reader.abandon()
+    assert first.give(framed(b"x" * (2 * LARGE))[LARGE:], 4096) == [b"x" * (2 * LARGE)]
+
+
+def test_large_frames_leave_a_reserve_to_small_ones() -> None:
+    budget = Budget(4 * LARGE, reserve=2 * LARGE)
+    large = [Feeding(budget) for _ in range(2)]
+    for feeding in large:
+        feeding.give(framed(b"x" * (4 * LARGE))[: LARGE + 4], 4096)
+    assert [feeding.reader.may_read() for feeding in large] == [True, False], "one goes ahead"
+    assert Feeding(budget).give(framed(b"small"), 4096) == [b"small"]
+
+
+def test_one_address_cannot_take_the_room_of_another() -> None:
+    budget = Budget(6 * LARGE)
+    greedy = budget.account(2 * LARGE)
+    for _ in range(8):
+        Feeding(budget, account=greedy).give(framed(b"x" * (4 * LARGE))[: 2 * LARGE], 4096)
+    assert budget.used < 5 * LARGE, "one went ahead, the others stopped"
+    assert Feeding(budget, account=budget.account(2 * LARGE)).give(framed(b"y" * LARGE), 4096) == [b"y" * LARGE]
+
+
+def test_bytes_that_have_come_move_to_the_account_of_who_has_logged_in() -> None:
+    before, after = Budget(LARGE), Budget(1 << 30)
+    feeding = Feeding(before)
+    feeding.give(framed(b"x" * LIMIT)[:5000], 5000)
+    account = after.account()
+    feeding.reader.move_to(account)
+    assert (before.used, after.used) == (0, 4996)
+    feeding.reader.abandon()
+    assert after.used == 0
 
 
 def test_nothing_more_is_read_while_the_small_frames_of_all_take_all_the_room() -> None:
@@ -116,7 +168,7 @@ def test_a_connection_that_ends_midway_gives_its_memory_back() -> None:
     feeding = Feeding()
     feeding.give(framed(b"x" * LARGE)[:5000], 4096)
     assert feeding.reader.is_midway
-    assert feeding.budget.used == LARGE
+    assert feeding.budget.used == 5000 - 4
     feeding.reader.abandon()
     assert feeding.budget.used == 0
     assert not feeding.reader.is_midway
@@ -138,8 +190,8 @@ def test_any_bytes_in_any_pieces_keep_memory_within_bounds_and_end_in_nothing_bu
             for frame in feeding.frames:
                 frame.release()
             readers[readers.index(feeding)] = Feeding(budget, limit=2 * LARGE)
-        # A step of small frames may come on top of what was there when it was read.
-        assert budget.used <= 4 * LARGE + (1 << 18)
+        # A step of frames may come on top of what was there when it was read, and one frame goes ahead.
+        assert budget.used <= 4 * LARGE + (1 << 18) + 2 * LARGE
         if draw.random() < 0.3:
             for frame in feeding.frames:
                 frame.release()

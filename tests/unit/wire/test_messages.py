@@ -279,6 +279,14 @@ def test_a_request_of_very_many_elements_is_refused() -> None:
     assert len(decode(memoryview(fewer)).body.topics) == MOST_ELEMENTS
 
 
+def test_tagged_fields_count_as_elements_in_headers_and_bodies() -> None:
+    many = b"\x81\x80\x04"  # MOST_ELEMENTS + 1, as a varint
+    fields = b"\0\0" * (MOST_ELEMENTS + 1)
+    for header in (b"\0\x12\0\3\0\0\0\7\xff\xff", b"\0\x12\0\3\0\0\0\7\xff\xff\0\2a\2b"):
+        with pytest.raises(MessageInvalid, match="more than"):
+            decode(memoryview(header + many + fields))
+
+
 def test_null_is_refused_where_the_schema_has_none() -> None:
     with pytest.raises(MessageInvalid, match="null"):
         decode(memoryview(b"\0\x0c\0\0\0\0\0\7\xff\xff" + b"\xff\xff" + bytes(10)))  # the id of a group

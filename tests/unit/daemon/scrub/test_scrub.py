@@ -97,6 +97,7 @@ def long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daemon.scrub.segment_queue.LONGEST_REST", 600.0)
 
 
+@pytest.mark.slow
 def test_in_two_weeks_of_a_busy_directory_no_segment_waits_longer_than_was_promised(
     tmp_path: Path, long_rests: None
 ) -> None:

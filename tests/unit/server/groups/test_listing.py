@@ -15,6 +15,7 @@ from server.api.versions import VERSIONS, ApiKey
 from server.groups.coordinator import Lag
 from server.groups.partitions import OFFSETS_TOPIC
 from server.groups.records import GroupKey, OffsetKey, OffsetValue
+from server.handlers.coordination import groups as handling
 from storage.base.units import TopicPartition
 from storage.batch.record import Record, encode_batch
 
@@ -49,6 +50,19 @@ def test_a_group_is_described_with_its_members(version: int) -> None:
             joined.member_id, "/127.0.0.1", RANGE[0][1], b"all",
         )  # fmt: skip
         assert (nobody.group_state, nobody.error_code, nobody.members) == ("Dead", 0, ())
+
+    run_served(test)
+
+
+def test_a_group_is_described_once_and_an_answer_holds_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(one: Served) -> None:
+        await one.member()
+        names = ["g", "nobody"] * 1000
+        assert [group.group_id for group in (await one(ApiKey.DESCRIBE_GROUPS, 5, groups=names)).groups] == names[:2]
+        monkeypatch.setattr(handling, "_MOST_BYTES", 3)
+        refused, nobody = (await one(ApiKey.DESCRIBE_GROUPS, 5, groups=names)).groups
+        assert (refused.error_code, refused.members) == (ErrorCode.INVALID_REQUEST, ())
+        assert nobody.group_id == "nobody"
 
     run_served(test)
 

@@ -218,10 +218,15 @@ def test_topics_are_fetched_by_id_and_an_unknown_id_has_its_code() -> None:
     run(test)
 
 
-def test_there_are_no_fetch_sessions() -> None:
+def test_there_are_no_fetch_sessions_and_a_full_fetch_is_answered_whatever_session_it_names() -> None:
     async def test(reading: Reading) -> None:
-        assert reading.fetch({}, session_id=7)["error_code"] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        assert "session_id" not in reading.fetch({}, session_epoch=0)
+        for session in (0, 7):
+            answer = reading.fetch({}, session_id=session, session_epoch=1)
+            assert answer["error_code"] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        for session, epoch in [(0, -1), (0, 0), (7, -1), (7, 0), (-1, -1)]:
+            answer = reading.fetch({}, session_id=session, session_epoch=epoch)
+            assert "error_code" not in answer
+            assert "session_id" not in answer
 
     run(test)
 
@@ -327,6 +332,16 @@ def test_no_topics_are_all_topics_in_version_0_and_none_in_later_ones(version: i
     run(test)
 
 
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+def test_the_topics_of_coordinators_are_internal(topic: str) -> None:
+    async def test(reading: Reading) -> None:
+        await reading.store.run(lambda m: m.topics.create(topic, 1, {}, NOW))
+        answer = await reading.ask(ApiKey.METADATA, 9, {"topics": None})
+        assert {found["name"]: found["is_internal"] for found in answer["topics"]} == {"orders": False, topic: True}
+
+    run(test)
+
+
 def test_settings_tell_where_each_comes_from() -> None:
     async def test(reading: Reading) -> None:
         reading.manager.topics.create("small", 1, {"segment.bytes": "2000000"}, NOW)
@@ -357,6 +372,34 @@ def test_log_directories_tell_the_size_of_every_log() -> None:
         assert sizes == {0: len(batch("a")), 1: 0}
         only = await reading.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": [{"topic": "orders", "partitions": [1]}]})
         assert [each["partition_index"] for each in only["results"][0]["topics"][0]["partitions"]] == [1]
+
+    run(test)
+
+
+def test_settings_that_are_asked_for_twice_are_told_once_in_order() -> None:
+    async def test(reading: Reading) -> None:
+        names = ["orders", "nothing"] * 1000
+        asked = [{"resource_type": 2, "resource_name": name, "configuration_keys": None} for name in names]
+        answer = await reading.ask(ApiKey.DESCRIBE_CONFIGS, 4, {"resources": asked})
+        assert [found["resource_name"] for found in answer["results"]] == ["orders", "nothing"]
+
+    run(test)
+
+
+def test_producers_are_told_once_and_no_more_than_an_answer_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(reading: Reading) -> None:
+        for producer, name in [(1, P0), (2, P0), (3, P1)]:
+            await reading.append("a", name=name, producer_id=producer, producer_epoch=0, base_sequence=0)
+        asked = {"topics": [{"name": "orders", "partition_indexes": [0, 1, 0]}] * 500}
+        (topic,) = (await reading.ask(ApiKey.DESCRIBE_PRODUCERS, 0, asked))["topics"]
+        assert [len(partition["active_producers"]) for partition in topic["partitions"]] == [2, 1]
+        monkeypatch.setattr(describe, "_MOST_PRODUCERS", 2)
+        (topic,) = (await reading.ask(ApiKey.DESCRIBE_PRODUCERS, 0, asked))["topics"]
+        first, second = topic["partitions"]
+        assert len(first["active_producers"]) == 2
+        assert (second["error_code"], second["error_message"]) == (
+            ErrorCode.INVALID_REQUEST, "1 producers are too many for this answer: ask for fewer partitions",
+        )  # fmt: skip
 
     run(test)
 

@@ -50,6 +50,7 @@ class Talk:
         self.begun: list[Call] = []
         self.answers: list[asyncio.Future[Any]] = []
         self.sink, self.tally, self.budget = Sent(), Tally(), Budget(1 << 30)
+        self.account = self.budget.account()
         handlers = {PRODUCE: self.later, METADATA: self.at_once, HEARTBEAT: self.later}
         dispatcher = Dispatcher(handlers, ListenerInfo("here", 9092), lambda: 5)
         self.conversation = Conversation(dispatcher, self.sink, Client("127.0.0.1"), limits, self.tally, None)
@@ -70,8 +71,8 @@ class Talk:
     def frame(self, key: int, number: int) -> Frame:
         version = {PRODUCE: 9, METADATA: 9, HEARTBEAT: 3}.get(key, 0)
         data = request_frame(request_of(key, version, random.Random(3)), number)
-        self.budget.add(len(data))
-        return Frame(memoryview(data), self.budget)
+        self.account.add(len(data))
+        return Frame(memoryview(data), self.account)
 
     async def answer(self, place: int, value: object = None) -> None:
         self.answers[place].set_result({"responses": []} if value is None else value)
@@ -198,8 +199,8 @@ def test_what_is_not_served_or_no_request_ends_the_connection(frame: bytes) -> N
         talk = Talk()
         told: list[str] = []
         talk.tally.report = lambda kind, _: told.append(kind)
-        talk.budget.add(len(frame))
-        talk.conversation.take([Frame(memoryview(frame), talk.budget)])
+        talk.account.add(len(frame))
+        talk.conversation.take([Frame(memoryview(frame), talk.account)])
         assert talk.sink.closed
         assert (talk.sink.ids, told, talk.tally.closed) == ([], ["refused"], {"refused": 1})
 
@@ -210,8 +211,8 @@ def test_an_unknown_version_of_api_versions_is_answered_with_its_range_in_versio
     async def test() -> None:
         talk = Talk()
         data = b"\0\x12\0\x63\0\0\0\x09\xff\xff"
-        talk.budget.add(len(data))
-        talk.conversation.take([Frame(memoryview(data), talk.budget)])
+        talk.account.add(len(data))
+        talk.conversation.take([Frame(memoryview(data), talk.account)])
         assert (talk.sink.ids, talk.sink.closed) == ([9], None)
 
     run(test)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -64,7 +64,7 @@ class Served:
         return socket.create_connection(("127.0.0.1", self.server.port), WAIT)
 
 
-@contextmanager
+@contextlib.contextmanager
 def served(limits: Limits = QUICK, **options: Any) -> Iterator[Served]:
     made = Served(limits, **options)
     try:
@@ -127,21 +127,103 @@ def test_a_frame_that_stops_coming_ends_its_connection() -> None:
         assert made.server.tally.closed["frame_late"] == 1
 
 
+def test_a_frame_that_comes_byte_by_byte_has_a_total_time() -> None:
+    with served(replace(QUICK, frame_ms=300, frame_rate=1 << 20)) as made, made.connect() as slow:
+        slow.sendall((1000).to_bytes(4, "big"))
+        slow.settimeout(0.02)
+        ended = False
+        for _ in range(900):
+            with contextlib.suppress(TimeoutError):
+                slow.sendall(b"x")
+                ended = not slow.recv(1)
+            if ended:
+                break
+        assert ended
+        assert made.server.tally.closed["frame_late"] == 1
+
+
+def test_announced_frames_keep_nobody_from_being_answered() -> None:
+    with served() as made, contextlib.ExitStack() as stack:
+        for mib in (100, 100, 56):
+            greedy = stack.enter_context(made.connect())
+            greedy.sendall((mib << 20).to_bytes(4, "big") + bytes(100))
+        honest = stack.enter_context(made.connect())
+        honest.sendall(ASK)
+        assert answer_on(honest)
+
+
+def test_frames_that_fill_all_room_and_stop_are_ended_soon_and_small_ones_are_answered_meanwhile() -> None:
+    limits = replace(
+        QUICK, frames_together=1 << 20, frames_of_address=1 << 20, frames_reserve=1 << 18, frame_pressed_ms=300
+    )
+    with served(limits) as made, contextlib.ExitStack() as stack:
+        greedy = [stack.enter_context(made.connect()) for _ in range(3)]
+        for each in greedy:
+            each.sendall((1 << 20).to_bytes(4, "big") + bytes(1 << 18))
+        honest = stack.enter_context(made.connect())
+        honest.sendall(ASK)
+        assert answer_on(honest)
+        large = ASK[4:] + bytes(1 << 20)
+        honest.sendall(len(large).to_bytes(4, "big") + large)
+        assert answer_on(honest)
+        assert made.server.tally.closed["frame_late"] >= 1
+
+
+def test_connections_that_do_not_log_in_make_room_for_the_next_one() -> None:
+    users = Users({"alice": "secret"})
+    options: Any = {"limits": replace(QUICK, connections_before_login=3), "make_login": lambda: SaslLogin(users)}
+    with served(**options) as made, contextlib.ExitStack() as stack:
+        first, *_ = [stack.enter_context(made.connect()) for _ in range(4)]
+        assert is_ended(first)
+        log_in(stack.enter_context(made.connect()))
+        assert made.server.tally.closed["before_login"] == 2
+
+
+def test_one_address_has_no_more_connections_than_it_may() -> None:
+    with served(replace(QUICK, connections_of_address=1)) as made, made.connect() as first:
+        first.sendall(ASK)
+        assert answer_on(first)
+        with made.connect() as second:
+            assert is_ended(second)
+        there = ("127.0.0.1", made.server.port)
+        with socket.create_connection(there, WAIT, source_address=("127.0.0.2", 0)) as other:
+            other.sendall(ASK)
+            assert answer_on(other)
+
+
+def log_in(connection: socket.socket) -> None:
+    handshake = struct.pack(">ihhih", 17, 17, 1, 1, -1) + b"\0\5PLAIN"
+    token = b"\0alice\0secret"
+    login = struct.pack(">hhih", 36, 0, 2, -1) + len(token).to_bytes(4, "big") + token
+    for request in (handshake, len(login).to_bytes(4, "big") + login, ASK):
+        connection.sendall(request)
+        assert answer_on(connection)
+
+
 def test_who_does_not_log_in_in_time_is_sent_away_and_who_did_stays() -> None:
     users = Users({"alice": "secret"})
     options: Any = {"limits": replace(QUICK, login_ms=3000), "make_login": lambda: SaslLogin(users)}
     with served(**options) as made, made.connect() as known, made.connect() as unknown:
-        handshake = struct.pack(">ihhih", 17, 17, 1, 1, -1) + b"\0\5PLAIN"
-        token = b"\0alice\0secret"
-        login = struct.pack(">hhih", 36, 0, 2, -1) + len(token).to_bytes(4, "big") + token
-        for request in (handshake, len(login).to_bytes(4, "big") + login, ASK):
-            known.sendall(request)
-            assert answer_on(known)
+        log_in(known)
         assert is_ended(unknown)
         known.sendall(ASK)
         assert answer_on(known)
         assert made.server.tally.closed == {"login": 1}
         assert {call.principal for call in made.calls} == {"alice"}
+
+
+def test_a_refused_login_is_reported_with_address_and_user() -> None:
+    reports: list[tuple[str, str]] = []
+    with served(make_login=lambda: SaslLogin(Users({"alice": "secret"}))) as made, made.connect() as unknown:
+        made.server.tally.report = lambda kind, reason: reports.append((kind, reason))
+        token = b"\0mallory\0guess"
+        handshake = struct.pack(">ihhih", 17, 17, 1, 1, -1) + b"\0\5PLAIN"
+        login = struct.pack(">hhih", 36, 0, 2, -1) + len(token).to_bytes(4, "big") + token
+        for request in (handshake, len(login).to_bytes(4, "big") + login):
+            unknown.sendall(request)
+            assert answer_on(unknown)
+        assert is_ended(unknown)
+        assert reports == [("login", "127.0.0.1: no login as mallory")]
 
 
 def test_nobody_is_answered_before_the_login() -> None:

@@ -86,6 +86,17 @@ def test_scram_does_not_tell_a_wrong_user_from_a_wrong_password(user: str, passw
     assert login.principal is None
 
 
+def test_the_salt_of_a_name_tells_nobody_whether_the_user_exists() -> None:
+    def salt(user: str) -> str:
+        client = ScramClient(["SCRAM-SHA-256"], user, "guess")
+        first: bytes = authenticate(begun("SCRAM-SHA-256"), client.get_client_first().encode())["auth_bytes"]
+        return first.decode().split(",")[1]
+
+    for user in ("alice", "nobody", "somebody"):
+        assert salt(user) == salt(user)
+    assert len({salt(user) for user in ("alice", "nobody", "somebody")}) == 3
+
+
 @pytest.mark.parametrize("token", [b"", b"\xff\xfe", b"n,,n=alice", b"x" * 10_000])
 def test_scram_takes_no_nonsense(token: bytes) -> None:
     login = begun("SCRAM-SHA-256")

@@ -6,6 +6,7 @@ That answers are Kafka's is shown in tests/interop; here is what those tests do 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 from support.batches import LOG_APPEND_TIME, TS, batch_v2, record, varint
@@ -95,6 +96,31 @@ def test_what_is_refused_is_told_record_by_record() -> None:
     with pytest.raises(InvalidRecord, match="record 1 has no key"):
         judge_records(parse_header(keyless), memoryview(keyless), LogConfig(cleanup_policy=("compact",)), TS)
     assert judge_records(parse_header(keyless), memoryview(keyless), PLAIN, TS).largest == TS
+
+
+@pytest.mark.parametrize("good", [0, 40_000])
+@pytest.mark.parametrize(
+    ("bad", "config", "fault"),
+    [
+        (record(1, timestamp_delta=-(10**9)), LogConfig(message_timestamp_before_max_ms=10**6), InvalidTimestamp),
+        (record(1, key=None), LogConfig(cleanup_policy=("compact",)), InvalidRecord),
+    ],
+)
+def test_of_many_records_to_be_refused_few_are_looked_at(
+    bad: bytes, config: LogConfig, fault: type[Exception], good: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, decode = [], append_records.decode
+
+    def counted(batch: memoryview) -> Iterator[Record]:
+        for each in decode(batch):
+            seen.append(each)
+            yield each
+
+    monkeypatch.setattr(append_records, "decode", counted)
+    made = packed(record(0) * good + bad * 40_000, good + 40_000)
+    with pytest.raises(fault, match="a record has" if good else "; and 9997 more"):
+        judge_records(parse_header(made), memoryview(made), config, TS)
+    assert len(seen) == 10_000
 
 
 def test_records_of_append_time_have_the_time_of_their_header() -> None:
