@@ -60,8 +60,8 @@ def _is_unfinished(fs: ReadFs, path: PurePath) -> bool:
     return all(name.startswith(_MADE_FIRST) for name in names)
 
 
-def ensure_ours(fs: ReadFs, path: PurePath, claims: Claims, console: Console) -> None:
-    """Raise `ConfigInvalid` for a directory that is not logmend's and was not claimed; say what is taken over."""
+def ensure_ours(fs: ReadFs, path: PurePath, claims: Claims, console: Console | None) -> None:
+    """Raise `ConfigInvalid` for a directory that is not logmend's and was not claimed; tell `console` what is taken over."""
     if is_bare(fs, path):
         if not claims.makes:
             raise ConfigInvalid(
@@ -78,4 +78,5 @@ def ensure_ours(fs: ReadFs, path: PurePath, claims: Claims, console: Console) ->
             f"Only to look: {command('serve', '--read-only', path)}. If no broker is to use it meanwhile: "
             "repeat with --take-over, which is asked for once"
         )
-    console.complain(f"taking over {printable(path)}: it is recovered if need be, and written to")
+    if console is not None:
+        console.complain(f"taking over {printable(path)}: it is recovered if need be, and written to")

@@ -66,10 +66,13 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         raise ConfigInvalid("no log directory: give --log-dir DIR or --own DIR, or [[log_dir]] in the file")
     state_dir = state_dir_of(read.config, arguments.state_dir, environment)
     known = read_known(OsFs(), state_dir)
+    reader = (
+        console if _format(read.config.log.format, environment) == "console" else None
+    )  # a line of JSON is an event
     for log_dir in read.config.log_dirs:
         if log_dir.mode is Mode.OWN and str(log_dir.path) not in known:
             with contextlib.suppress(EnvironmentFault):  # what the disk refuses leaves that one aside, later
-                ensure_ours(OsFs(), log_dir.path, Claims.of(arguments), console)
+                ensure_ours(OsFs(), log_dir.path, Claims.of(arguments), reader)
     make_state_dir(state_dir)
     allow_many_files()
 
