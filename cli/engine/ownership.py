@@ -61,7 +61,7 @@ def _is_unfinished(fs: ReadFs, path: PurePath) -> bool:
 
 
 def ensure_ours(fs: ReadFs, path: PurePath, claims: Claims, console: Console | None) -> None:
-    """Raise `ConfigInvalid` for a directory that is neither logmend's nor claimed; tell `console` what is taken over."""
+    """Raise `ConfigInvalid` for a directory that is neither ours nor claimed; tell `console` what is taken over."""
     if is_bare(fs, path):
         if not claims.makes:
             raise ConfigInvalid(
