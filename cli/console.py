@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json as json_text
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from storage.base.errors import ExitStatus
@@ -14,6 +15,9 @@ from storage.base.errors import ExitStatus
 if TYPE_CHECKING:
     from recovery.report.rows import Style
 
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_WORDS: Final = re.compile(r"(\s*)(\S+)")
+_HANGING: Final = 4
 _COLOURS: Final = {
     "note": "2",
     "repairable": "33",
@@ -41,6 +45,27 @@ def style_for(stream: TextIO, environment: Mapping[str, str]) -> Style:
     return coloured if wanted and stream.isatty() else plain
 
 
+def fitted(text: str, width: int) -> str:
+    """Return lines that fit the width, broken at spaces and indented; a next command stays whole, to be copied."""
+    return "\n".join(part for line in text.split("\n") for part in _parts(line, width))
+
+
+def _parts(line: str, width: int) -> Iterator[str]:
+    if len(_COLOUR.sub("", line)) <= width or line.startswith("next: "):
+        yield line
+        return
+    indent = " " * (len(line) - len(line.lstrip()) + _HANGING)
+    part, used = "", 0
+    for gap, word in _WORDS.findall(line):
+        size = len(_COLOUR.sub("", word))
+        if part.strip() and used + len(gap) + size > width:
+            yield part
+            part, used = indent + word, len(indent) + size
+        else:
+            part, used = part + gap + word, used + len(gap) + size
+    yield part
+
+
 class Console:
     """The streams of one run of the command; `json` and `jsonl` say how results are wanted, `debug` how much of a bug.
 
@@ -60,6 +85,10 @@ class Console:
     ) -> None:
         self.out, self.err, self.style = out, err, style
         self.json, self.jsonl, self.debug = json, jsonl, debug
+        self.width = 0
+        """Columns of the terminal that shows the results, 0 where none does: lines stay as they are then."""
+        self.only_reads = False
+        """The command changes no log directory."""
         self._failure: OSError | None = None
 
     @property
@@ -75,7 +104,7 @@ class Console:
     def say(self, text: str) -> None:
         """Write a result for people."""
         if text:
-            self._write(text + "\n")
+            self._write((fitted(text, self.width) if self.width else text) + "\n")
 
     def say_at_once(self, text: str) -> None:
         """Write what a terminal acts upon, or nothing, and flush what was written."""
@@ -142,4 +171,7 @@ def standard_console(environment: Mapping[str, str], *, debug: bool) -> Console:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-    return Console(sys.stdout, sys.stderr, style_for(sys.stdout, environment), debug=debug)
+    console = Console(sys.stdout, sys.stderr, style_for(sys.stdout, environment), debug=debug)
+    with contextlib.suppress(OSError, ValueError):  # it is no terminal
+        console.width = os.get_terminal_size(sys.stdout.fileno()).columns
+    return console

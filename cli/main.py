@@ -15,12 +15,14 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol, cast
+from typing import Final, NoReturn, Protocol, cast
 
 from cli.advice import MORE_DESCRIPTORS, next_step
 from cli.console import Console, standard_console
 from cli.signals import Terminated, handled, nothing
+from cli.usage import SHORT_HELP, CommandParser, answered, as_sentence, command_in, did_you_mean
 from cli.version import facts, version_line
 from recovery.report.outcome import worst
 from storage.base.errors import ConfigInvalid, ExitStatus, LogmendError, printable
@@ -55,6 +57,9 @@ _GARBAGE_THRESHOLD: Final = 500_000
 """Hardly anything is garbage that only a search finds, and searches took a tenth of a quick look."""
 _SERVICES: Final = ("run", "serve")
 _GARBAGE_THRESHOLD_OF_A_SERVICE: Final = 20_000
+_READING: Final = (
+    "verify", "plan", "dump", "read", "explain", "status", "losses", "manifest", "audit", "config",
+)  # fmt: skip
 _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 _REPORT: Final = "please report this, with the line above and what `logmend --version` prints"
 
@@ -67,25 +72,13 @@ class Command(Protocol):
     def run(self, arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus: ...
 
 
-class _CommandParser(argparse.ArgumentParser):
-    """The parser of one command, whose arguments are added when it is chosen."""
-
-    module = ""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if self.module:
-            _command(self.module).add_arguments(self)
-            self.module = ""
-        return super().parse_known_args(args, namespace)
-
-
 def _command(module: str) -> Command:
     refuse_foreign_daemon()
     return cast("Command", importlib.import_module(module))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _CommandParser(
+    parser = CommandParser(
         prog="logmend",
         description="Recovers, verifies and inspects Apache Kafka log directories; keeps what it cuts.",
         epilog="Exit status: 0 clean, 1 findings, 2 usage, 3 held, 4 unknown format, 5 environment, 6 in use, 7 stale "
@@ -97,11 +90,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an unforeseen error")
     parsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, (module, meaning) in COMMANDS.items():
-        command_parser = parsers.add_parser(
-            name, help=meaning, description=f"{meaning.capitalize()}.", allow_abbrev=False
-        )
-        command_parser.module = module
+        command_parser = parsers.add_parser(name, help=meaning, description=as_sentence(meaning), allow_abbrev=False)
+        command_parser.add = partial(_add_arguments, module)
     return parser
+
+
+def _add_arguments(module: str, parser: argparse.ArgumentParser) -> None:
+    _command(module).add_arguments(parser)
 
 
 def refuse_foreign_daemon() -> None:
@@ -134,10 +129,10 @@ def status_of(error: BaseException, console: Console) -> ExitStatus:
     """Return the exit status for whatever ended a command, and say on standard error what it was."""
     match error:
         case KeyboardInterrupt():
-            console.complain("interrupted; whatever was begun is as after a crash: run it again")
+            console.complain(f"interrupted; {_left(console)}")
             return ExitStatus.INTERRUPTED
         case Terminated():
-            console.complain("terminated; whatever was begun is as after a crash: run it again")
+            console.complain(f"terminated; {_left(console)}")
             return ExitStatus.TERMINATED
         case LogmendError() if error.status is not ExitStatus.BUG:
             console.complain(str(error))
@@ -151,6 +146,22 @@ def status_of(error: BaseException, console: Console) -> ExitStatus:
             return ExitStatus.ENVIRONMENT
         case _:
             return _bug(error, console)
+
+
+def _left(console: Console) -> str:
+    """Return what a command that was stopped has left."""
+    if console.only_reads:
+        return "nothing was changed"
+    return "whatever was begun is as after a crash: run it again"
+
+
+def _only_reads(arguments: argparse.Namespace) -> bool:
+    """Tell whether the command changes no log directory."""
+    if arguments.command in ("topics", "quarantine"):
+        return arguments.step in ("list", "describe", "show")
+    return (
+        arguments.command in _READING or getattr(arguments, "dry_run", False) or getattr(arguments, "read_only", False)
+    )
 
 
 def _lacks_descriptors(error: OSError | ImportError) -> bool:
@@ -173,12 +184,14 @@ def _bug(error: BaseException, console: Console) -> ExitStatus:
 
 
 def _run(words: Sequence[str], console: Console, environment: Mapping[str, str]) -> ExitStatus:
-    parser = _parser()
-    arguments = parser.parse_args(words)
+    if (name := command_in(words)) and name not in (*COMMANDS, "help", "version"):
+        raise ConfigInvalid(f"there is no command {printable(name)}{did_you_mean(name, COMMANDS)}; see logmend --help")
+    arguments = _parser().parse_args(answered(words, COMMANDS))
     if not arguments.command and not arguments.version:
-        parser.print_usage(sys.stderr)
+        console.show(SHORT_HELP)
         return ExitStatus.USAGE
     console.json, console.jsonl = arguments.json, getattr(arguments, "jsonl", False)
+    console.only_reads = _only_reads(arguments)
     return _dispatch(arguments, console, environment)
 
 

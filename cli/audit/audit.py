@@ -20,6 +20,7 @@ from cli.console import Console
 from cli.progress import choose_mode
 from cli.settings.arguments import add_output
 from cli.settings.targets import ensure_logs
+from cli.usage import as_sentence
 from cli.version import version
 from recovery.plan.words import count, short_size
 from recovery.report.outcome import worst
@@ -61,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, events=True)
     own = parser.add_subparsers(dest="audit_command", metavar="COMMAND", title="with what an audit has left")
     for name, (module, meaning) in _COMMANDS.items():
-        added: Any = own.add_parser(name, help=meaning, description=meaning.capitalize() + ".", allow_abbrev=False)
+        added: Any = own.add_parser(name, help=meaning, description=as_sentence(meaning), allow_abbrev=False)
         added.module = module
 
 

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-bytes", type=whole, default=BATCH_BYTES, metavar="N", help="size of a batch (16384)")
     parser.add_argument("--linger-ms", type=whole, default=LINGER_MS, metavar="N", help="longest wait of a batch (5)")
     parser.add_argument("--round-robin", action="store_true", help="records without a key in turn, not batch by batch")
-    add_log_dirs(parser)
+    add_log_dirs(parser, writes=True)
 
 
 def whole(text: str) -> int:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from cli.console import Console
 from cli.deferral import Deferral, deferred
+from cli.engine.ownership import Claims, add_claims, ensure_ours
 from cli.settings.arguments import add_output, options_of, require_paths, settings_of
 from cli.settings.settings import Settings, parse_properties
 from cli.settings.targets import absolute, ensure_log_dir
@@ -21,19 +22,19 @@ from engine.manager.manager import LogManager
 from engine.settings.broker_options import options_of_broker
 from engine.settings.options import ManagerOptions
 from storage.base.config import LogConfig
-from storage.base.errors import ConfigInvalid, FileVanished, printable
+from storage.base.errors import ConfigInvalid, printable
 from storage.disk.fs import OsFs, ReadFs
 
 
-def add_log_dirs(parser: argparse.ArgumentParser) -> None:
-    """Add which log directories, and the output."""
+def add_log_dirs(parser: argparse.ArgumentParser, *, writes: bool = False, makes: bool = False) -> None:
+    """Add which log directories, what of a command that `writes` or `makes` them is allowed, and the output."""
     group = parser.add_argument_group("log directories")
-    group.add_argument(
-        "--log-dir", action="append", dest="log_dirs", metavar="DIR", help="may be repeated; made if it is not there"
-    )
+    group.add_argument("--log-dir", action="append", dest="log_dirs", metavar="DIR", help="may be repeated")
     group.add_argument(
         "--server-properties", metavar="FILE", help="the broker's: log directories, and the defaults of topics"
     )
+    if writes:
+        add_claims(group, makes=makes)
     add_output(parser)
 
 
@@ -62,17 +63,14 @@ def opened(arguments: argparse.Namespace, console: Console, environment: Mapping
     """Give the log manager of the log directories that were named; it is closed at the end, whatever ends it.
 
     From the end of opening on signals wait, see `cli.deferral`. Raises as `LogManager.open` and `close` do, and
-    `ConfigInvalid` for what is no log directory.
+    `ConfigInvalid` as `ensure_ours` does.
     """
     allow_many_files()
     settings = settings_of(arguments, environment)
-    paths = paths_of(OsFs(), settings)
-    options = ManagerOptions(
-        recovery=options_of(settings), jobs=settings.jobs, version=version(), draw_jitter=random.randrange
-    )
-    if properties := _properties_of(arguments):
-        options = options_of_broker(options, properties, time.sleep)
-    manager = LogManager.open(OsFs(), paths, now_ms(), options)
+    paths = _named(settings)
+    for path in paths:
+        ensure_ours(OsFs(), path, Claims.of(arguments), console)
+    manager = LogManager.open(OsFs(), paths, now_ms(), manager_options(arguments, settings))
     with deferred() as deferral, manager:
         for reason in manager.offline.values():
             console.complain(f"offline: {reason}")
@@ -96,16 +94,24 @@ def allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def manager_options(arguments: argparse.Namespace, settings: Settings) -> ManagerOptions:
+    """Return how log directories are run, with a broker's settings as the defaults of topics."""
+    options = ManagerOptions(
+        recovery=options_of(settings), jobs=settings.jobs, version=version(), draw_jitter=random.randrange
+    )
+    properties = _properties_of(arguments)
+    return options_of_broker(options, properties, time.sleep) if properties else options
+
+
 def paths_of(fs: ReadFs, settings: Settings) -> list[PurePath]:
-    """Return the log directories, each once; raises as `ensure_ours` does."""
-    paths = list(dict.fromkeys(absolute(name) for name in require_paths(settings)))
+    """Return the log directories to read, each once; `ConfigInvalid` for one that is empty or none, `FileVanished`."""
+    paths = _named(settings)
     for path in paths:
-        ensure_ours(fs, path)
+        ensure_log_dir(fs, path)
+        if not fs.entries(path):
+            raise ConfigInvalid(f"{printable(path)}: an empty directory; is its volume mounted?")
     return paths
 
 
-def ensure_ours(fs: ReadFs, path: PurePath) -> None:
-    """Raise `ConfigInvalid` for a directory that holds other things than logs; one that is not there is fine."""
-    with contextlib.suppress(FileVanished):
-        fs.stat(path)
-        ensure_log_dir(fs, path)
+def _named(settings: Settings) -> list[PurePath]:
+    return list(dict.fromkeys(absolute(name) for name in require_paths(settings)))

@@ -1,8 +1,4 @@
-"""`logmend read`: the records of a topic, one JSON object a line.
-
-The log directories are locked and opened, and recovered if need be, unless a process owns them: then, and always with
-`--follow`, their files are read as they are and nothing is changed.
-"""
+"""`logmend read`: the records of a topic, one JSON object a line, from the files as they are. Changes nothing."""
 
 from __future__ import annotations
 
@@ -12,47 +8,29 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import PurePath
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from cli.console import Console
 from cli.engine.append import whole
-from cli.engine.engine import add_log_dirs, opened, paths_of
+from cli.engine.engine import add_log_dirs, paths_of
 from cli.engine.record_text import Encoding, to_document
 from cli.settings.arguments import settings_of
+from engine.client.topic_list import find_partitions
 from engine.client.view import LogView
 from engine.settings.refusals import UnknownTopic
-from storage.base.errors import ConfigInvalid, CorruptData, ExitStatus, FileVanished, LogDirInUse, printable
-from storage.base.names import parse_directory_name
+from storage.base.errors import ConfigInvalid, CorruptData, ExitStatus, FileVanished, printable
 from storage.base.refusals import OffsetOutOfRange
 from storage.base.units import INT64_MAX, Offset, TopicPartition
 from storage.batch.batch import ensure_sound, split_batches
 from storage.batch.record import Record, records_of
-from storage.disk.fs import FileKind, OsFs, ReadFs, ReadOnlyFs
-from storage.log.log_types import Fetched, Isolation, TimestampOffset
+from storage.disk.fs import OsFs, ReadOnlyFs
+from storage.log.log_types import Isolation
 from storage.reading.committed import CommittedFilter
 
 _READ_BYTES: Final = 1 << 20
 _POLL_SECONDS: Final = 0.2
 ISOLATIONS: Final = {"read_uncommitted": Isolation.LOG_END, "read_committed": Isolation.COMMITTED}
 _OFFSET: Final = re.compile(r"[0-9]{1,19}")
-
-
-class Readable(Protocol):
-    """A log that is open for appends, or one that is only read."""
-
-    @property
-    def log_start(self) -> Offset: ...
-
-    @property
-    def log_end(self) -> Offset: ...
-
-    @property
-    def last_stable_offset(self) -> Offset: ...
-
-    def read(self, start: Offset, max_bytes: int, *, isolation: Isolation = ...) -> Fetched: ...
-
-    def offset_for_time(self, timestamp: int) -> TimestampOffset | None: ...
 
 
 class From(NamedTuple):
@@ -103,28 +81,6 @@ def parse_from(text: str) -> From:
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Print the records."""
-    if arguments.follow:
-        _bring_in_order(arguments, console, environment)
-        return _read_views(arguments, console, environment)
-    try:
-        with opened(arguments, console, environment) as (manager, deferral), deferral.interruptible():
-            topic = manager.topics.get(arguments.topic)
-            numbers = _numbers(arguments, range(topic.partitions))
-            names = [TopicPartition(topic.name, number) for number in numbers]
-            _Reading(arguments, console, [(name, manager.log(name)) for name in names]).run()
-    except LogDirInUse as busy:
-        console.complain(f"{busy}; reading the files as they are")
-        return _read_views(arguments, console, environment)
-    return ExitStatus.CLEAN
-
-
-def _bring_in_order(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> None:
-    """Recover what was left unclean, unless another process owns it; then release the lock for `append`."""
-    with contextlib.suppress(LogDirInUse), opened(arguments, console, environment):
-        pass
-
-
-def _read_views(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     fs = ReadOnlyFs(OsFs())
     found = find_partitions(fs, paths_of(fs, settings_of(arguments, environment)), arguments.topic)
     if not found:
@@ -135,19 +91,10 @@ def _read_views(arguments: argparse.Namespace, console: Console, environment: Ma
             for n in _numbers(arguments, sorted(found))
         ]
         _Reading(arguments, console, logs).run()
-    return ExitStatus.CLEAN
-
-
-def find_partitions(fs: ReadFs, log_dirs: Sequence[PurePath], topic: str) -> dict[int, PurePath]:
-    """Return the directories of a topic's partitions by number."""
-    found = {}
-    for log_dir in log_dirs:
-        for name, stat in fs.entries(log_dir).items():
-            with contextlib.suppress(CorruptData):
-                directory = parse_directory_name(name)
-                if stat.kind is FileKind.DIRECTORY and directory.state is None and directory.partition.topic == topic:
-                    found[directory.partition.partition] = log_dir / name
-    return found
+        damaged = [log.damage for _, log in logs if log.damage]
+    for damage in damaged:
+        console.complain(f"{damage}; what lies behind it was not read")
+    return ExitStatus.FINDINGS if damaged else ExitStatus.CLEAN
 
 
 def _numbers(arguments: argparse.Namespace, numbers: Sequence[int]) -> Sequence[int]:
@@ -165,7 +112,7 @@ class _Reading:
     """One run over some partitions: each to its end, then, with `--follow`, round and round."""
 
     def __init__(
-        self, arguments: argparse.Namespace, console: Console, logs: Sequence[tuple[TopicPartition, Readable]]
+        self, arguments: argparse.Namespace, console: Console, logs: Sequence[tuple[TopicPartition, LogView]]
     ) -> None:
         self._console, self._logs = console, logs
         self._encoding = Encoding(arguments.encoding)
@@ -184,15 +131,14 @@ class _Reading:
                 return
             time.sleep(_POLL_SECONDS)
             for _, log in self._logs:
-                if isinstance(log, LogView):
-                    with contextlib.suppress(FileVanished):  # retention or a roll: the next look finds it
-                        log.refresh()
+                with contextlib.suppress(FileVanished):  # retention or a roll: the next look finds it
+                    log.refresh()
 
     @property
     def _is_done(self) -> bool:
         return self._left == 0 or self._console.is_gone
 
-    def _print(self, name: TopicPartition, log: Readable, start: Offset) -> Offset:
+    def _print(self, name: TopicPartition, log: LogView, start: Offset) -> Offset:
         """Print the records from `start` to the end of a log; return where it goes on."""
         end = readable_end(log, self._isolation)
         next_offset = max(start, log.log_start)
@@ -205,12 +151,12 @@ class _Reading:
         return max(end, next_offset)
 
 
-def readable_end(log: Readable, isolation: Isolation) -> Offset:
+def readable_end(log: LogView, isolation: Isolation) -> Offset:
     """Return the offset that reading ends below."""
     return log.last_stable_offset if isolation is Isolation.COMMITTED else log.log_end
 
 
-def first_offset(log: Readable, start: From, isolation: Isolation = Isolation.LOG_END) -> Offset:
+def first_offset(log: LogView, start: From, isolation: Isolation = Isolation.LOG_END) -> Offset:
     """Return where reading begins; for a time that all records are older than, the end of the log.
 
     Raises `OffsetOutOfRange` for an offset that is no more, or not yet, in the log.
@@ -230,7 +176,7 @@ def first_offset(log: Readable, start: From, isolation: Isolation = Isolation.LO
 
 
 def records_between(
-    log: Readable, start: Offset, end: Offset, isolation: Isolation = Isolation.LOG_END
+    log: LogView, start: Offset, end: Offset, isolation: Isolation = Isolation.LOG_END
 ) -> Iterator[Record]:
     """Yield the records from `start` up to below `end`, without those of control batches.
 

@@ -8,14 +8,17 @@ from typing import Any
 
 from checkpoint.uuids import encode_uuid
 from cli.console import Console
-from cli.engine.engine import add_log_dirs, now_ms, opened
+from cli.engine.engine import add_log_dirs, manager_options, now_ms, opened, paths_of
+from cli.settings.arguments import settings_of
+from cli.usage import as_sentence
 from cli.version import version
-from engine.manager.manager import LogManager
-from engine.manager.topics import Topic
+from engine.client.topic_list import PartitionLook, TopicLook, list_topics, look_up
 from recovery.plan.words import count
 from recovery.report.documents import document
+from recovery.report.outcome import worst
 from storage.base.errors import ConfigInvalid, ExitStatus, printable
-from storage.base.units import INT32_MAX, TopicPartition
+from storage.base.units import INT32_MAX
+from storage.disk.fs import OsFs, ReadOnlyFs
 
 _UNTIL = "until `alter` says how, or --server-properties the broker's defaults"
 
@@ -30,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "alter": "change settings, add partitions",
         "delete": "delete a topic",
     }.items():
-        step = steps.add_parser(name, help=meaning, description=meaning.capitalize() + ".", allow_abbrev=False)
+        step = steps.add_parser(name, help=meaning, description=as_sentence(meaning), allow_abbrev=False)
         if name != "list":
             step.add_argument("--topic", metavar="T", required=name != "describe", help="which topic")
         if name in ("create", "alter"):
@@ -42,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             step.add_argument(
                 "--unset", action="append", default=[], metavar="NAME", help="back to the default for a setting"
             )
-        add_log_dirs(step)
+        add_log_dirs(step, writes=name not in ("list", "describe"), makes=name == "create")
 
 
 def partition_count(text: str) -> int:
@@ -64,87 +67,101 @@ def settings_in(words: list[str]) -> dict[str, str]:
 
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
-    """Do one step."""
+    """Do one step; `list` and `describe` read the files as they are and change nothing."""
+    told = ""
+    if arguments.step not in ("list", "describe"):
+        told = _change(arguments, console, environment)
+    shown = [] if arguments.step == "delete" else _shown(arguments, environment)
+    status = worst([ExitStatus.CLEAN, *(_status(topic) for topic in shown)])
+    if console.json:
+        console.document({**document("topics", version(), status), "topics": [_document(topic) for topic in shown]})
+    elif told:
+        console.say(told)
+    else:
+        for topic in shown:
+            console.say(_line(topic) if arguments.step == "list" else _text(topic, console))
+    return status
+
+
+def _shown(arguments: argparse.Namespace, environment: Mapping[str, str]) -> list[TopicLook]:
+    """Return the topics to show."""
+    fs = ReadOnlyFs(OsFs())
+    settings = settings_of(arguments, environment)
+    topics = list_topics(fs, paths_of(fs, settings), manager_options(arguments, settings))
+    name = getattr(arguments, "topic", None)
+    return [look_up(topics, name)] if name else topics
+
+
+def _change(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> str:
+    """Create, alter or delete a topic; return what to say."""
     changes = settings_in(getattr(arguments, "changes", []))
     with opened(arguments, console, environment) as (manager, _):
-        topics, told = _step(arguments, manager, changes)
-        shown = [_document(manager, topic) for topic in topics]
-    if console.json:
-        console.document({**document("topics", version(), ExitStatus.CLEAN), "topics": shown})
-        return ExitStatus.CLEAN
-    console.say(told)
-    for each in shown:
-        console.say(_line(each) if arguments.step == "list" else _text(each, console) if not told else "")
-    return ExitStatus.CLEAN
+        topics, name = manager.topics, arguments.topic
+        match arguments.step:
+            case "create":
+                topic = topics.create(name, arguments.partitions or 1, changes, now_ms())
+                return f"created {printable(name)}: {count(topic.partitions, 'partition')}"
+            case "alter":
+                if not (changes or arguments.unset or arguments.partitions):
+                    raise ConfigInvalid("nothing to change: --partitions, --config or --unset is wanted")
+                topics.alter(name, now_ms(), partitions=arguments.partitions, settings=changes, unset=arguments.unset)
+                return f"changed {printable(name)}"
+            case _:
+                topics.delete(name, now_ms())
+                return f"deleted {printable(name)}; its files go after the delay"
 
 
-def _step(arguments: argparse.Namespace, manager: LogManager, changes: dict[str, str]) -> tuple[list[Topic], str]:
-    """Return the topics to show, and what to say instead."""
-    topics, name = manager.topics, getattr(arguments, "topic", None) or ""
-    match arguments.step:
-        case "create":
-            topic = topics.create(name, arguments.partitions or 1, changes, now_ms())
-            return [topic], f"created {printable(name)}: {count(topic.partitions, 'partition')}"
-        case "alter":
-            if not (changes or arguments.unset or arguments.partitions):
-                raise ConfigInvalid("nothing to change: --partitions, --config or --unset is wanted")
-            topic = topics.alter(
-                name, now_ms(), partitions=arguments.partitions, settings=changes, unset=arguments.unset
-            )
-            return [topic], f"changed {printable(name)}"
-        case "delete":
-            topics.delete(name, now_ms())
-            return [], f"deleted {printable(name)}; its files go after the delay"
-        case "describe" if name:
-            return [topics.get(name)], ""
-        case _:
-            return topics.all(), ""
+def _status(topic: TopicLook) -> ExitStatus:
+    """Return `findings` for a topic of which a log could not be read to its end."""
+    is_whole = not any(look.fault or look.damage for look in topic.partitions)
+    return ExitStatus.CLEAN if is_whole else ExitStatus.FINDINGS
 
 
-def _document(manager: LogManager, topic: Topic) -> dict[str, Any]:
+def _document(topic: TopicLook) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "topic_id": None if topic.topic_id is None else encode_uuid(topic.topic_id),
         "settings": dict(sorted(topic.settings.items())),
         "broker_settings": dict(sorted(topic.of_broker.items())),
-        "is_listed": topic.entry is not None,
+        "is_listed": topic.is_listed,
         "is_settled": topic.is_settled,
-        "partitions": [_partition(manager, topic, number) for number in range(topic.partitions)],
+        "partitions": [_partition(look) for look in topic.partitions],
     }
 
 
-def _partition(manager: LogManager, topic: Topic, number: int) -> dict[str, Any]:
-    place = topic.places.get(number)
-    told: dict[str, Any] = {"partition": number, "log_dir": None if place is None else str(place)}
-    if place is None or place in manager.offline:
-        return {**told, "offline": True}
-    log = manager.log(TopicPartition(topic.name, number))
+def _partition(look: PartitionLook) -> dict[str, Any]:
+    told = {"partition": look.number, "log_dir": None if look.log_dir is None else str(look.log_dir)}
+    if look.fault:
+        return {**told, "offline": True, "reason": look.fault}
     return {
         **told,
         "offline": False,
-        "log_start": log.log_start,
-        "log_end": log.log_end,
-        "segments": len(log.segments),
-        "bytes": log.size,
+        "reason": look.damage,
+        "log_start": look.log_start,
+        "log_end": look.log_end,
+        "segments": look.segments,
+        "bytes": look.size,
     }
 
 
-def _line(told: dict[str, Any]) -> str:
-    return f"{printable(told['topic'])}  {count(len(told['partitions']), 'partition')}"
+def _line(topic: TopicLook) -> str:
+    return f"{printable(topic.name)}  {count(len(topic.partitions), 'partition')}"
 
 
-def _text(told: dict[str, Any], console: Console) -> str:
-    head = console.style(f"{printable(told['topic'])}", "title")
-    both = {**told["broker_settings"], **told["settings"]}
+def _text(topic: TopicLook, console: Console) -> str:
+    head = console.style(f"{printable(topic.name)}", "title")
+    topic_id = "unknown" if topic.topic_id is None else encode_uuid(topic.topic_id)
+    both = {**topic.of_broker, **topic.settings}
     settings = ", ".join(f"{name}={printable(value)}" for name, value in sorted(both.items()))
-    unsettled = "" if told["is_settled"] else f"; not made here: nothing is deleted or compacted {_UNTIL}"
-    lines = [f"{head}  id {told['topic_id'] or 'unknown'}  {settings or 'default settings'}{unsettled}"]
-    for each in told["partitions"]:
-        if each["offline"]:
-            lines.append(f"  {each['partition']}  offline")
-        else:
-            lines.append(
-                f"  {each['partition']}  offsets {each['log_start']} to below {each['log_end']}, "
-                f"{count(each['segments'], 'segment')}, {each['bytes']} bytes, in {printable(each['log_dir'])}"
-            )
+    unsettled = "" if topic.is_settled else f"; not made here: nothing is deleted or compacted {_UNTIL}"
+    lines = [f"{head}  id {topic_id}  {settings or 'default settings'}{unsettled}"]
+    for look in topic.partitions:
+        if look.fault:
+            lines.append(f"  {look.number}  offline: {look.fault}")
+            continue
+        lines.append(
+            f"  {look.number}  offsets {look.log_start} to below {look.log_end}, "
+            f"{count(look.segments, 'segment')}, {look.size} bytes, in {printable(look.log_dir)}"
+        )
+        lines += [f"     {look.damage}"] if look.damage else []
     return "\n".join(lines)

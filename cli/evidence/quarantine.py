@@ -14,6 +14,7 @@ from cli.console import Console
 from cli.evidence import losses
 from cli.settings.arguments import add_files, add_output, places_of, settings_of
 from cli.settings.targets import find_target
+from cli.usage import as_sentence
 from cli.version import version
 from recovery.evidence.kept import Kept, Unreadable, find_kept, find_orphans
 from recovery.evidence.manifest import Item
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the commands below `quarantine`."""
     commands = parser.add_subparsers(dest="step", metavar="STEP", required=True)
     for name, (meaning, _) in _STEPS.items():
-        added = commands.add_parser(name, help=meaning, description=meaning.capitalize() + ".", allow_abbrev=False)
+        added = commands.add_parser(name, help=meaning, description=as_sentence(meaning), allow_abbrev=False)
         added.add_argument("log_dirs", nargs="*", metavar="PATH", help="log directory, or a quarantine directory")
         if name == "export":
             added.add_argument("--plan", metavar="ID", help="what this plan cut")

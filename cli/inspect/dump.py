@@ -16,16 +16,27 @@ from storage.disk.fs import FileKind, OsFs, ReadOnlyFs
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `dump`."""
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a segment file, a snapshot, a checkpoint, a marker")
-    parser.add_argument("--records", action="store_true", help="show the records inside batches")
-    parser.add_argument("--data", action="store_true", help="show their keys and values as well")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="a segment file, a snapshot, a checkpoint, a marker")
+    parser.add_argument(
+        "--files",
+        dest="listed",
+        metavar="FILE,...",
+        action="append",
+        default=[],
+        help="files as kafka-dump-log takes them",
+    )
+    parser.add_argument("--records", "--deep-iteration", action="store_true", help="show the records inside batches")
+    parser.add_argument("--data", "--print-data-log", action="store_true", help="show their keys and values as well")
     add_output(parser)
 
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:  # noqa: ARG001
     """Print every item of every file; 1 if something in them is damaged."""
     wish = Wish(records=arguments.records or arguments.data, data=arguments.data)
-    return worst([_dump(name, console, wish) for name in arguments.files])
+    names = [*arguments.files, *(name for names in arguments.listed for name in names.split(",") if name)]
+    if not names:
+        raise ConfigInvalid("no file: name one, or several with --files FILE,FILE")
+    return worst([_dump(name, console, wish) for name in names])
 
 
 def _dump(name: str, console: Console, wish: Wish) -> ExitStatus:

@@ -26,7 +26,9 @@ from recovery.plan.plan import LogDirPlan, PlanOptions, Verdict
 from recovery.report.documents import finding_document, outcome_document
 from recovery.report.outcome import Flags, Outcome, root_of, worst
 from recovery.segment.memory import Memory
+from recovery.segment.segment_report import Depth
 from storage.base.errors import ConfigInvalid, EnvironmentFault, ExitStatus, LogDirInUse, LogmendError, printable
+from storage.codec.compression import load_codecs
 from storage.disk.fs import ReadFs, lock_state
 
 _WAIT_SECONDS: Final = 0.1
@@ -89,6 +91,8 @@ class Work:
 
     def plan_all(self, requests: Sequence[Request]) -> dict[Target, Made]:
         """Plan several at once, for they mostly lie on disks of their own; findings that take all of them included."""
+        if any(options.depth == Depth.RECORDS.value for _, options in requests):
+            load_codecs()  # before the threads: each would wait for the one that imports them
         made = dict(zip((target for target, _ in requests), self._side_by_side(requests), strict=True))
         mark_duplicates([each for each in made.values() if isinstance(each, Planned)])
         return made

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from cli.console import Console
 from cli.settings.arguments import add_files, add_output, settings_of
 from cli.settings.settings import DEFAULT_FILE, KEYS, PREFIX, PROGRESS
+from cli.usage import as_sentence
 from cli.version import version
 from recovery.report.documents import document
 from recovery.report.rows import rows_text
@@ -18,14 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the commands below `config`."""
     commands = parser.add_subparsers(dest="step", metavar="STEP", required=True)
     meaning = "show the settings in force"
-    show = commands.add_parser("show", help=meaning, description=meaning.capitalize() + ".", allow_abbrev=False)
+    show = commands.add_parser("show", help=meaning, description=as_sentence(meaning), allow_abbrev=False)
     show.add_argument("--origin", action="store_true", help="and where each came from")
     show.add_argument("log_dirs", nargs="*", metavar="PATH", help="log directories, as for the other commands")
     show.add_argument("--progress", choices=PROGRESS, help="as for the other commands")
     add_files(show)
     add_output(show)
     meaning = "look whether a logmend.toml is right, all of it, and what it asks for is there"
-    check = commands.add_parser("check", help=meaning, description=meaning.capitalize() + ".", allow_abbrev=False)
+    check = commands.add_parser("check", help=meaning, description=as_sentence(meaning), allow_abbrev=False)
     check.add_argument("file", nargs="?", default=str(DEFAULT_FILE), metavar="FILE", help=f"({DEFAULT_FILE})")
     add_output(check)
 

@@ -13,7 +13,8 @@ from pathlib import PurePath
 from typing import Any
 
 from cli.console import Console
-from cli.engine.engine import allow_many_files, ensure_ours
+from cli.engine.engine import allow_many_files
+from cli.engine.ownership import Claims, add_claims, ensure_ours
 from cli.settings.arguments import add_files, options_of
 from cli.settings.service_settings import Read, make_state_dir, read_service, run_dir_of, state_dir_of
 from cli.settings.settings import broker_file, own_file
@@ -23,6 +24,7 @@ from daemon.events.events import FORMATS, LEVELS, EventLog
 from daemon.events.notify import Notifier
 from daemon.ledger.ledger import Ledger
 from daemon.own.engine import Listener
+from daemon.own.known_dirs import read_known
 from daemon.service.assembly import Surroundings, assemble
 from daemon.service.clock import SystemClock
 from daemon.service.config import ServiceConfig
@@ -40,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `run`."""
     group = parser.add_argument_group("log directories", "those that are named replace those of the file")
     group.add_argument("--log-dir", action="append", dest="log_dirs", metavar="DIR", help="a broker's: only read")
-    group.add_argument("--own", action="append", metavar="DIR", help="ours: recovered, opened, kept; made if missing")
+    group.add_argument("--own", action="append", metavar="DIR", help="ours: recovered, opened, kept")
+    add_claims(group, makes=True)
     group.add_argument("-j", dest="jobs", metavar="N", help="threads that read one log directory in a recovery")
     place = parser.add_argument_group("places")
     place.add_argument("--state-dir", metavar="DIR", help="ledger, status and stored plans")
@@ -55,17 +58,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
-def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:  # noqa: ARG001
+def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Run the service until it is told to stop; return the worst status of its log directories."""
     flags = {name: getattr(arguments, name, None) for name in _FLAGS}
     read = read_service(flags, environment)
     if not read.config.log_dirs:
         raise ConfigInvalid("no log directory: give --log-dir DIR or --own DIR, or [[log_dir]] in the file")
-    for each in read.config.log_dirs:
-        if each.mode is Mode.OWN:
-            with contextlib.suppress(EnvironmentFault):  # what the disk refuses leaves that one aside, later
-                ensure_ours(OsFs(), each.path)
     state_dir = state_dir_of(read.config, arguments.state_dir, environment)
+    known = read_known(OsFs(), state_dir)
+    reader = (
+        console if _format(read.config.log.format, environment) == "console" else None
+    )  # a line of JSON is an event
+    for log_dir in read.config.log_dirs:
+        if log_dir.mode is Mode.OWN and str(log_dir.path) not in known:
+            with contextlib.suppress(EnvironmentFault):  # what the disk refuses leaves that one aside, later
+                ensure_ours(OsFs(), log_dir.path, Claims.of(arguments), reader)
     make_state_dir(state_dir)
     allow_many_files()
 
@@ -101,7 +108,7 @@ def _surroundings(
     state_dir: PurePath,
     read_again: Callable[[], ServiceConfig],
 ) -> Iterator[Surroundings]:
-    """Give what the service stands on; closed at the end, the log last. `LogDirInUse`: the state directory is."""
+    """Give what the service stands on; closed at the end, the log last. Raises `StateDirInUse`."""
     config, clock = read.config, SystemClock()
     with contextlib.ExitStack() as closing:
         notify = config.notify

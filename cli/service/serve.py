@@ -14,7 +14,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from cli.console import Console
-from cli.engine.engine import allow_many_files, ensure_ours, now_ms
+from cli.engine.engine import allow_many_files, now_ms
+from cli.engine.ownership import Claims, add_claims, ensure_ours
 from cli.settings.arguments import add_files, options_of, require_paths, settings_of
 from cli.settings.settings import FILES, broker_file, own_file
 from cli.settings.targets import absolute, ensure_log_dir
@@ -42,13 +43,14 @@ _DEFAULT = "127.0.0.1:9092"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `serve`."""
-    parser.add_argument("log_dirs", nargs="*", metavar="DIR", help="log directory; made if it is not there")
+    parser.add_argument("log_dirs", nargs="*", metavar="DIR", help="log directory")
     parser.add_argument(
         "--read-only", action="store_true", help="change nothing: show what a recovery would leave, refuse to write"
     )
     parser.add_argument(
         "--flush", choices=_FLUSHES, help="what an acknowledged record has been through: none, interval, sync (sync)"
     )
+    add_claims(parser, makes=True)
     place = parser.add_argument_group("places")
     place.add_argument("--listen", default=_DEFAULT, metavar="HOST:PORT", help=f"port 0: any that is free ({_DEFAULT})")
     place.add_argument("--advertise", metavar="HOST:PORT", help="where clients are told to connect (as --listen)")
@@ -77,13 +79,18 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     """Serve until told to stop; return the worst status of the log directories."""
     listening = address_of(arguments.listen, "--listen", least=0)
     ensure_safe(arguments, listening)
-    if arguments.read_only and arguments.flush:
-        raise ConfigInvalid("--flush: with --read-only there is nothing to flush")
+    if arguments.read_only and (arguments.flush or arguments.init or arguments.take_over):
+        raise ConfigInvalid("--read-only: nothing is written, so --flush, --init and --take-over do not go with it")
     settings = settings_of(arguments, environment)
     paths = list(dict.fromkeys(absolute(name) for name in require_paths(settings)))
     manager_options = _manager_options(arguments, environment)
     with contextlib.closing(EventLog("console", "info")) as events:
         listener = _listener(arguments, listening, events, _broker_properties(arguments, environment))
+        for path in paths:
+            if arguments.read_only:
+                ensure_log_dir(OsFs(), path)
+            else:
+                ensure_ours(OsFs(), path, Claims.of(arguments), console)
         allow_many_files()
         serve = _serve_read_only if arguments.read_only else _serve
         return serve(
@@ -180,8 +187,6 @@ def _serve(
     tell: Callable[[], None],
 ) -> ExitStatus:
     """Own the directories: recover, open, serve, run the schedules, and close cleanly."""
-    for path in paths:
-        ensure_ours(OsFs(), path)
     stop = threading.Event()
     worker = OwnWorker(OsFs(), paths, options, OwnSetup(events, SystemClock(), listeners=[listener]))
 
@@ -213,8 +218,6 @@ def _serve_read_only(
     """Look at the directories and serve what is seen."""
     from server.store.read_only import open_read_only  # noqa: PLC0415 (as above)
 
-    for path in paths:
-        ensure_log_dir(OsFs(), path)
     stop = threading.Event()
     with contextlib.closing(open_read_only(paths, options, now_ms())) as engine, stopping(lambda _: stop.set()):
         for reason in engine.run(lambda manager: manager.offline).values():

@@ -1,11 +1,6 @@
 """Every event of the service: its name, level, meaning and fields.
 
-<<<<<<< HEAD
 A name is for programs and never changes its meaning. A test compares this register with docs/reference/events.md.
-=======
-The name is for programs and never changes its meaning; docs/reference/events.md lists the same, and a test
-holds the two together.
->>>>>>> main
 """
 
 from __future__ import annotations
@@ -57,7 +52,9 @@ EVENTS: Final[dict[str, EventKind]] = {
     ),
     "worker_failed": EventKind("error", "a fault of logmend itself ended a worker", ("log_dir", "error", "traceback")),
     "listening": EventKind("info", "status, metrics and the page are served", ("listen",)),
-    "listen_failed": EventKind("error", "an address cannot be served; the work goes on", ("listen", "reason")),
+    "listen_failed": EventKind(
+        "error", "an address cannot be served; at the start that ends the service", ("listen", "reason")
+    ),
     "client_refused": EventKind(
         "info",
         "the service ended the connection of a Kafka client for what it sent, or failed to send",

@@ -16,7 +16,8 @@ from daemon.guard.flushed import FlushedRanges
 from daemon.ledger.disk import Disk
 from daemon.ledger.ledger import Ledger
 from daemon.scrub.scrub import Scrubber
-from daemon.status.model import Clock, DirState, Events, LogDirStatus, Mode, VerificationLag
+from daemon.status.model import Clock, DirState, Events, LogDirStatus, Mode, Owner, VerificationLag
+from daemon.status.owner import read_owner
 from daemon.verify.context import ScrubContext
 from daemon.verify.device_health import DeviceHealth
 from daemon.verify.follow_up import device_name
@@ -223,7 +224,8 @@ class GuardWorker:
             self._context.log_dir, Mode.GUARD, display.state, display.reason or self._context.ledger.trouble,
             display.since_ms, broker_pid=self._broker.pid,
             lag=VerificationLag(0, 0, 0.0) if self._ranges is None else self._ranges.backlog.lag(),
-            free_bytes=display.free_bytes, device="" if self._root is None else device_name(self._root[0]),
+            owner=display.owner, free_bytes=display.free_bytes,
+            device="" if self._root is None else device_name(self._root[0]),
         )  # fmt: skip
         return self._scrubber.board.complete(status)
 
@@ -258,6 +260,7 @@ class _Display:
         self._context = context
         self.state, self.reason, self.since_ms = DirState.STARTING, "", context.clock.now_ms()
         self.free_bytes: int | None = None
+        self.owner = Owner()
         self.show_at = self._free_at = context.clock.monotonic()
 
     def enter(self, state: DirState, reason: str) -> None:
@@ -268,11 +271,12 @@ class _Display:
         self.state, self.reason = state, reason
 
     def renew(self) -> None:
-        """Look at the free space, if it is time, and set the time of the next showing."""
+        """Look at the free space and the owner, if it is time, and set the time of the next showing."""
         now = self._context.clock.monotonic()
         self.show_at = now + _SHOWN_SECONDS
         if now >= self._free_at:
             self._free_at = now + _FREE_SECONDS
+            self.owner = read_owner(self._context.disk, self._context.log_dir)
             try:
                 self.free_bytes = self._context.disk.free_bytes(self._context.log_dir)
             except ReadFault:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from daemon.status.document import CELL_FIELDS, cell_values, to_document
 from daemon.status.model import LogDirStatus, ServiceStatus
-from daemon.status.phrases import SCRUB_STATES, VERDICTS, worst_first
+from daemon.status.phrases import SCRUB_STATES, VERDICTS, records_at_stake, runbook_of, worst_first
 
 _MOST_FINDINGS: Final = 200
 _MOST_LAGS: Final = 50
@@ -19,7 +19,14 @@ def page_document(status: ServiceStatus, events: list[list[str]]) -> dict[str, A
     for document, log_dir in zip(page["log_dirs"], status.log_dirs, strict=True):
         worst = worst_first(document["findings"], lambda finding: str(finding["severity"]))
         document["findings_total"] = len(worst)
-        document["findings"] = worst[:_MOST_FINDINGS]
+        document["findings"] = [
+            finding
+            | {
+                "records": records_at_stake(finding["first_offset"], finding["last_offset"]),
+                "runbook": runbook_of(str(finding["kind"])),
+            }
+            for finding in worst[:_MOST_FINDINGS]
+        ]
         document["cells"] = _cells(log_dir)
     for listener in page["listeners"]:
         listener["lags_total"] = len(listener["lags"])

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from daemon.status.model import Clock, Events, OpenFinding
 from recovery.plan.findings import Severity
-from storage.base.errors import EnvironmentFault, FileVanished, printable
+from storage.base.errors import EnvironmentFault, ExitStatus, FileVanished, LogDirInUse, LogmendError, printable
 from storage.disk.fs import OsFs, lock_log_dir
 
 T = TypeVar("T")
@@ -70,11 +70,23 @@ def as_text(path: PurePath) -> str:
     return str(path).encode("utf-8", "backslashreplace").decode()
 
 
+class StateDirInUse(LogmendError):
+    """Another service has the state directory."""
+
+    status = ExitStatus.IN_USE
+
+    def __init__(self, state_dir: PurePath) -> None:
+        super().__init__(
+            f"{printable(state_dir)}: another logmend service uses this state directory: stop that one, or name "
+            "another with --state-dir; `logmend status` shows what it does"
+        )
+
+
 class Ledger:
     """The memory of all workers of one service; any thread may call. Closed by `close`.
 
-    Raises `LogDirInUse` where another service has the state directory. It opens in every other case: a corrupt file is
-    renamed and a new one created; where the disk refuses writes, the ledger works in memory, as `trouble` says.
+    Raises `StateDirInUse` where another service has it. It opens in every other case: a corrupt file is renamed
+    and a new one created; where the disk refuses writes, the ledger works in memory, as `trouble` says.
     `generation` rises whenever earlier ids of partitions may be invalid.
     """
 
@@ -103,6 +115,8 @@ class Ledger:
             OsFs().make_dir(self.state_dir)
         try:
             self._held.enter_context(lock_log_dir(self.state_dir))
+        except LogDirInUse:
+            raise StateDirInUse(self.state_dir) from None
         except EnvironmentFault as fault:
             return self._in_memory(None, str(fault))
         return self._open_file()

@@ -29,7 +29,7 @@ class KnownDirs:
     def load(self) -> None:
         """Read the ids again."""
         if self._state_dir is not None:
-            self._ids = _read(self._fs, self._state_dir)
+            self._ids = read_known(self._fs, self._state_dir)
 
     def remember(self, paths: Iterable[PurePath]) -> None:
         """Add log directories that are open, durably; a disk that fails is reported."""
@@ -59,7 +59,7 @@ class KnownDirs:
         return ""
 
 
-def _read(fs: ReadFs, state_dir: PurePath) -> dict[str, str]:
+def read_known(fs: ReadFs, state_dir: PurePath) -> dict[str, str]:
     """Return the ids by path; none where the list is gone or unreadable."""
     try:
         document = json.loads(read_all(fs, state_dir / FILE_NAME, _LIMIT))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Final
 
 from daemon.own.progress import RecoveryWatch
 from daemon.scrub.scrub import Scrubber
-from daemon.status.model import Clock, DirState, Events, LogDirStatus, Mode, RecoveryProgress
+from daemon.status.model import Clock, DirState, Events, LogDirStatus, Mode, Owner, RecoveryProgress
+from daemon.status.owner import read_owner
 from daemon.verify.follow_up import device_name
 from storage.base.errors import EnvironmentFault, ExitStatus, printable
 from storage.disk.fs import ReadFs, lock_state
@@ -28,6 +29,7 @@ class _Place:
     recovery: RecoveryProgress | None = None
     identity: tuple[int, int] | None = None
     free_bytes: int | None = None
+    owner: Owner = field(default_factory=Owner)
     device: str = ""
     holder: int | None = None
     aside: str | None = None
@@ -112,11 +114,12 @@ class Places:
             return False
 
     def look(self, path: PurePath) -> None:
-        """Note the free space, and the holder of the lock of a directory in use; the worker's thread alone."""
+        """Note the owner, the free space, and the holder of a lock in use; the worker's thread alone."""
         place = self._all[path]
         with contextlib.suppress(EnvironmentFault):
             place.free_bytes = self._fs.free_bytes(path)
             place.device = device_name(self._fs.stat(path).device)
+        place.owner = read_owner(self._fs, path)
         place.holder = None
         if place.status is ExitStatus.IN_USE:
             with contextlib.suppress(EnvironmentFault):
@@ -141,6 +144,6 @@ class Places:
             recovery = self.watch.progress(path)
         status = LogDirStatus(
             path, Mode.OWN, place.state, place.reason, place.since_ms, broker_pid=place.holder, recovery=recovery,
-            free_bytes=place.free_bytes, device=place.device, exit_status=place.status.value,
+            owner=place.owner, free_bytes=place.free_bytes, device=place.device, exit_status=place.status.value,
         )  # fmt: skip
         return status if place.scrubber is None else place.scrubber.board.complete(status)

@@ -157,10 +157,14 @@ class WatchPart:
 
 
 class HttpPart:
-    """The HTTP server, as a part of the service; without it the service goes on, and tells an event."""
+    """The HTTP server, as a part of the service.
+
+    A place that was asked for and cannot be served ends the start. Without the socket of the default, which the state
+    directory may refuse, the service goes on, and tells an event.
+    """
 
     def __init__(self, place: str, config: ServiceConfig, around: Surroundings, service: Service) -> None:
-        self._events, self._place = around.events, place
+        self._events, self._place, self._is_default = around.events, place, place == UNIX
         if place == UNIX:
             self._place = f"unix:{around.run_dir}/logmend.sock"
         try:
@@ -178,18 +182,15 @@ class HttpPart:
         self._server = HttpServer(self._place, service.status, command, events=around.events, options=options)
 
     def start(self) -> None:
-        reason = ""
-        if self._server is None:
-            reason = self._reason
-        else:
-            try:
-                self._server.start()
-            except ConfigInvalid:
+        try:
+            if self._server is None:
+                raise ConfigInvalid(self._reason)
+            self._server.start()
+        except LogmendError as error:
+            self._server = None
+            self._events.tell("listen_failed", listen=self._place, reason=str(error))
+            if not self._is_default:
                 raise
-            except LogmendError as error:
-                self._server, reason = None, str(error)
-        if reason:
-            self._events.tell("listen_failed", listen=self._place, reason=reason)
 
     def beat(self) -> bool:
         return self._server is None or self._server.beat()

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +18,7 @@ from daemon.service.runner import Runner
 from daemon.service.systemd import Systemd
 from daemon.status.file import StatusFile
 from daemon.status.line import status_line
-from daemon.status.model import Clock, DirState, Events, ListenerStatus, LogDirStatus, ServiceStatus, Worker
+from daemon.status.model import PASSING, Clock, DirState, Events, ListenerStatus, LogDirStatus, ServiceStatus, Worker
 from recovery.report.outcome import worst
 from storage.base.errors import ConfigInvalid, ExitStatus
 
@@ -80,7 +81,7 @@ class Service:
         # Signal handlers put orders in: no other queue allows that while the same thread is in a `get`.
         self._orders: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._started_ms = setup.clock.now_ms()
-        self._stopping = self._was_ready = False
+        self._stopping = self._was_ready = self._is_refused = False
         now = setup.clock.monotonic()
         self._moved = dict.fromkeys(range(len(self._runners)), now)
         self._parts_moved = self._extended = self._began = now
@@ -101,11 +102,15 @@ class Service:
     def status(self) -> ServiceStatus:
         """Return the status of the service, at once."""
         log_dirs = tuple(each for runner in self._runners for each in runner.status())
+        listeners = self._setup.listeners()
+        is_settled = all(each.state in _SETTLED for each in log_dirs)
+        is_serving = any(each.state is DirState.SERVING for each in log_dirs)
+        lacks_clients = is_serving and any(listener.reason for listener in listeners)
         return ServiceStatus(
             self._setup.version, self._setup.kernel, os.getpid(), self._started_ms, self._clock.now_ms(),
-            ready=not self._stopping and all(each.state in _SETTLED for each in log_dirs),
-            stopping=self._stopping, log_dirs=log_dirs, listeners=self._setup.listeners(),
-            counters=self._setup.counters(),
+            ready=is_settled and not self._stopping and not lacks_clients,
+            stopping=self._stopping, log_dirs=log_dirs, listeners=listeners, counters=self._setup.counters(),
+            host=os.uname().nodename,
         )  # fmt: skip
 
     def command(self, name: str, argument: str = "", log_dir: PurePath | None = None) -> str:
@@ -138,12 +143,19 @@ class Service:
         self._events.tell(
             "service_started", version=setup.version, kernel=setup.kernel, pid=os.getpid(), log_dirs=paths
         )
-        for part in self._parts:
-            part.start()
+        self._start_parts()
         for runner in self._runners:
             runner.start()
         reason = self._work()
         return self._end(reason)
+
+    def _start_parts(self) -> None:
+        """Start all parts; one that refuses ends the start, and is raised once the others are stopped."""
+        with contextlib.ExitStack() as undo:
+            for part in self._parts:
+                part.start()
+                undo.callback(part.stop)
+            undo.pop_all()
 
     # ---- while it runs, all of it by the main thread
 
@@ -152,7 +164,9 @@ class Service:
         while True:
             if all(runner.has_ended for runner in self._runners):
                 return "no worker is left"
-            self._tick()
+            if refusal := self._tick():
+                self._is_refused = True
+                return refusal
             try:
                 order, reason = self._orders.get(timeout=self._setup.tick_seconds)
             except queue.Empty:
@@ -161,7 +175,8 @@ class Service:
                 return reason
             self._reload()
 
-    def _tick(self) -> None:
+    def _tick(self) -> str:
+        """Look at the workers and parts; return why the start has failed, empty while it has not."""
         found = self.status()
         self._tell_systemd(found)
         if found.ready and not self._was_ready:
@@ -170,6 +185,8 @@ class Service:
             self._events.tell("service_ready", seconds=round(self._clock.monotonic() - self._began, 3))
         if self._setup.status_file is not None:
             self._setup.status_file.write(found)
+        refusals = [each.reason for each in found.listeners if each.reason and each.reason not in PASSING]
+        return "" if self._was_ready or not refusals else f"Kafka clients cannot be served: {refusals[0]}"
 
     def _tell_systemd(self, found: ServiceStatus) -> None:
         """Send the status; a sign of life, or a request for time, only if every worker and part moves."""
@@ -224,7 +241,10 @@ class Service:
             part.stop()
         found = self.status()
         status = worst(
-            exit_status(*pair, has_failed=runner.failure is not None) for runner, pair in self._pairs(before, found)
+            [
+                ExitStatus.ENVIRONMENT if self._is_refused else ExitStatus.CLEAN,
+                *(exit_status(*pair, has_failed=run.failure is not None) for run, pair in self._pairs(before, found)),
+            ]
         )
         if self._setup.status_file is not None:
             self._setup.status_file.write(found, is_last=True)

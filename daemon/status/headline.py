@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from daemon.status.model import PASSING, DirState, LogDirStatus, RecoveryProgress, ScrubState, ServiceStatus
-from daemon.status.phrases import percent_read, span, time_left
+from daemon.status.phrases import percent_read, records_at_stake, span, time_left
 from recovery.plan.words import count, grouped
 from storage.base.errors import printable
 
@@ -52,6 +52,7 @@ def _remarks(status: ServiceStatus) -> Iterator[Headline]:
     yield from _of_dirs(Level.BAD, "offline", [each for each in dirs if each.state is DirState.OFFLINE], dirs)
     yield from _of_dirs(Level.ATTENTION, "absent", [each for each in dirs if each.state is DirState.ABSENT], dirs)
     yield from _of_findings(status)
+    yield from _of_suspects(dirs)
     yield from _of_recovery(dirs)
     for listener in status.listeners:
         if listener.reason and listener.reason not in PASSING:
@@ -82,10 +83,20 @@ def _of_findings(status: ServiceStatus) -> Iterator[Headline]:
         names = sorted({f"{f.topic}-{f.partition}" for f in serious if f.topic is not None})
         where = f"in {printable(names[0])}" if len(places) == 1 and names else f"in {count(len(places), 'partition')}"
         needs = "needs" if len(serious) == 1 else "need"
-        yield Headline(Level.BAD, f"{count(len(serious), 'serious finding')} {where} {needs} a person")
+        records = sum(records_at_stake(finding.first_offset, finding.last_offset) for finding in serious)
+        stake = f", up to {count(records, 'record')} at stake" if records else ""
+        yield Headline(Level.BAD, f"{count(len(serious), 'serious finding')} {where} {needs} a person{stake}")
     if lesser:
         waits = "waits" if lesser == 1 else "wait"
         yield Headline(Level.ATTENTION, f"{count(lesser, 'repairable finding')} {waits} for the next recovery")
+
+
+def _of_suspects(dirs: Sequence[LogDirStatus]) -> Iterator[Headline]:
+    suspects = sum(each.verdict_counts()["suspect"] for each in dirs)
+    if suspects:
+        waits = "waits" if suspects == 1 else "wait"
+        text = f"{count(suspects, 'partition')} read badly once {waits} for a second look"
+        yield Headline(Level.ATTENTION, text)
 
 
 def _of_recovery(dirs: Sequence[LogDirStatus]) -> Iterator[Headline]:
@@ -134,6 +145,8 @@ def _all_well(status: ServiceStatus) -> Headline:
     place = count(len(dirs), "log directory", "log directories")
     if any(each.state is DirState.STARTING for each in dirs):
         return Headline(Level.WORKING, f"Starting on {place}")
+    if unread == cells and cells:
+        return Headline(Level.WORKING, f"Nothing read yet: 0 of {count(cells, 'partition')}")
     if unread:
         return Headline(
             Level.WORKING, f"Nothing wrong so far: {grouped(cells - unread)} of {count(cells, 'partition')} read"

@@ -161,6 +161,14 @@ class QuarantineStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose log directory it is, by its `meta.properties`; None where that does not say, or cannot be read."""
+
+    cluster_id: str | None = None
+    broker_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LogDirStatus:
     """One log directory."""
 
@@ -182,6 +190,7 @@ class LogDirStatus:
     free_bytes: int | None = None
     size_bytes: int | None = None
     device: str = ""
+    owner: Owner = Owner()
     exit_status: int = 0
     """What the directory adds to the exit status of the service, beside its state and its findings."""
 
@@ -253,12 +262,13 @@ class ServiceStatus:
     started_ms: int
     now_ms: int
     ready: bool
-    """Every log directory is served, guarded, or known to be offline."""
+    """Every log directory is served, guarded, or known to be offline, and Kafka clients can connect."""
     stopping: bool
     log_dirs: tuple[LogDirStatus, ...]
     counters: dict[str, int] = field(default_factory=dict)
     """Totals since the start, by the name of the event or work they count."""
     listeners: tuple[ListenerStatus, ...] = ()
+    host: str = ""
 
 
 class Worker(Protocol):

@@ -28,7 +28,24 @@ SCRUB_STATES: Final = {
     "sick_device": "stopped: too many errors on this device",
     "off": "off",
 }
+_RUNBOOKS: Final = {
+    "crc-error": ("batch_", "record_", "torn_", "garbage_", "offset_", "changed_in_place", "log_missing", "read_error"),
+    "corrupt-index": ("index_", "time_index_", "txn_index_"),
+    "restored-snapshot": ("recovery_point_regressed",),
+}
+"""Beginnings of the kinds that each runbook is for."""
 _SEVERITIES: Final = ("blocking", "damage", "repairable", "note")
+
+
+def records_at_stake(first: int | None, last: int | None) -> int:
+    """Return how many records a finding may concern at most, 0 where it names no offsets."""
+    return 0 if first is None or last is None else max(last - first + 1, 1)
+
+
+def runbook_of(kind: str) -> str:
+    """Return the runbook for a kind of finding, by its path in the repository."""
+    prefixes = next((name for name, starts in _RUNBOOKS.items() if kind.startswith(starts)), "broker-does-not-start")
+    return f"docs/operate/runbooks/{prefixes}.md"
 
 
 def worst_first(findings: Iterable[T], severity: Callable[[T], str]) -> list[T]:

@@ -30,7 +30,8 @@ def render(
     verdict = document["verdict"]
     up = span((document["now_ms"] - document["started_ms"]) / 1000)
     lines = [style(f"{printable(verdict['text'])}.", _ROLES.get(verdict["level"], ""))]
-    lines.append(f"logmend {printable(document['logmend'])}, running for {up}, process {document['pid']}")
+    host = f"{printable(document['host'])}: " if document.get("host") else ""
+    lines.append(f"{host}logmend {printable(document['logmend'])}, running for {up}, process {document['pid']}")
     for each in document["log_dirs"]:
         lines += ["", *_log_dir(each, now, style, most_findings)]
     for each in document.get("listeners", ()):  # an older service has none
@@ -59,6 +60,10 @@ def _listener(document: Document, style: Style) -> Iterator[str]:
 def _log_dir(document: Document, now: int, style: Style, most: int) -> Iterator[str]:
     since = span((now - document["since_ms"]) / 1000)
     head = [f"{document['mode']}, {document['state'].replace('_', ' ')} for {since}"]
+    owner = document.get("owner") or {}  # an older service does not tell
+    if owner.get("broker_id") is not None:
+        cluster = f" of cluster {printable(owner['cluster_id'])}" if owner["cluster_id"] is not None else ""
+        head.append(f"broker {owner['broker_id']}{cluster}")
     if document["broker_pid"] is not None:
         pid = document["broker_pid"]
         head.append(f"lock held by process {pid}" if pid else "lock held by another process")

@@ -1,7 +1,8 @@
-"""Reads the log of a partition that another process owns: nothing is locked, and nothing is changed.
+"""Reads the log of a partition as its files are: nothing is locked, recovered or changed.
 
-Each `refresh` finds the log end again, from the files as they are. A log that is being written to may end in half a
-batch, which is not seen until it is whole; a file that was removed meanwhile is listed again.
+Each `refresh` finds the log end again. A log that is being written to may end in half a batch, which is not seen until
+it is whole; a file that was removed meanwhile is listed again. What a crash left behind the last batch, and an index
+that does not fit the log, are left out.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Final, cast
 
 from checkpoint.offsets import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
 from engine.client.view_producers import ViewedProducers
-from storage.base.errors import CorruptData, EnvironmentFault
+from storage.base.errors import BatchCorrupt, CorruptData, EnvironmentFault, printable
 from storage.base.names import FileRole, FileState, parse_directory_name, parse_file_name
 from storage.base.refusals import OffsetOutOfRange
 from storage.base.units import Offset
-from storage.disk.fs import FileKind, Fs, ReadFs
+from storage.disk.fs import FileKind, FileStat, Fs, ReadFs
 from storage.log.log_read import fetch, find_by_time
 from storage.log.log_types import Fetched, Isolation, TimestampOffset
 from storage.segment.segment import LogSegment
@@ -24,6 +25,7 @@ from storage.segment.segment_list import SegmentList
 from storage.segment.segment_types import SegmentLimits
 
 _LIMITS: Final = SegmentLimits()  # only for appending
+_PREFIX_BYTES: Final = 17  # up to the magic byte
 
 
 class LogView:
@@ -35,6 +37,8 @@ class LogView:
         self._segments = SegmentList()
         self._log_start = self._checkpointed(LOG_START_OFFSETS)
         self.log_start = self.log_end = Offset(0)
+        self.damage = ""
+        """Why the log ends before its last file does, empty where it does not."""
         self._producers: ViewedProducers | None = None
         self.refresh()
 
@@ -45,7 +49,7 @@ class LogView:
         return Offset(0)
 
     def refresh(self) -> None:
-        """Look at the files again. Raises `ReadFault`, and `BatchCorrupt` where the last segment cannot be followed."""
+        """Look at the files again. Raises `ReadFault`."""
         listing = self._fs.entries(self.directory)
         names = [parse_file_name(name) for name, stat in listing.items() if stat.kind is FileKind.FILE]
         bases = [
@@ -61,8 +65,37 @@ class LogView:
         if not self._segments.all:
             self.log_start = self.log_end = self._log_start
             return
-        self.log_end = self._segments.active.read_next_offset()
+        self._forget_a_wrong_index(fs, listing)
+        self._find_end()
         self.log_start = min(max(self._log_start, self._segments.all[0].base_offset), self.log_end)
+
+    def _forget_a_wrong_index(self, fs: Fs, listing: dict[str, FileStat]) -> None:
+        """Look into the newest segment without its indexes if their last entry is not where its batch is."""
+        active = self._segments.active
+        last = active.indexes.offsets.last()
+        if not last.position:
+            return
+        with contextlib.suppress(BatchCorrupt):
+            batch = next(active.batches(last.position), None) if last.position < active.size else None
+            if batch is not None and batch.last_offset == last.offset:
+                return
+        active.close()
+        log = active.path(FileRole.LOG).name
+        bare = LogSegment.open(fs, self.directory, active.base_offset, _LIMITS, 0, listing={log: listing[log]})
+        self._segments = SegmentList([*self._segments.all[:-1], bare])
+
+    def _find_end(self) -> None:
+        """Set the log end behind the last batch that can be followed, and why it is not at the end of the file."""
+        active = self._segments.active
+        self.log_end, self.damage = active.base_offset, ""
+        try:
+            for batch in active.batches(active.indexes.offsets.last().position):
+                self.log_end = Offset(batch.last_offset + 1)
+        except BatchCorrupt as fault:
+            at = fault.position or 0
+            header = memoryview(bytearray(_PREFIX_BYTES))
+            if any(header[: active.reader().read_into(at, header)]):  # zeros are the room of a preallocated log
+                self.damage = f"{printable(active.path(FileRole.LOG))}: no batch at position {at}: {fault.reason}"
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:

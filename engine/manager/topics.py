@@ -15,8 +15,10 @@ from pathlib import PurePath
 
 from engine.logdir.log_dir import LogDir
 from engine.logdir.partitions import ensure_new_topic_name, make_partition, place_partitions, read_topic_id
+from engine.manager.catalog import FILE_NAME as CATALOG
 from engine.manager.catalog import Catalog, TopicEntry, merge, read_catalog, write_catalog
 from engine.settings.broker_settings import BrokerSettings, read_broker_settings
+from engine.settings.identity import is_absent
 from engine.settings.options import ManagerOptions
 from engine.settings.refusals import NoLogDir, PartitionOffline, TopicExists, UnknownTopic
 from storage.base.config import LogConfig
@@ -108,7 +110,10 @@ class Topics:
         )
 
     def load(self, now_ms: int) -> None:
-        """Finish what a crash interrupted, and open every partition. Raises `CorruptData` where no recovery looked."""
+        """Finish what a crash interrupted, and open every partition. Raises `CorruptData` where no recovery looked.
+
+        A log directory without a list gets one: it is ours from now on.
+        """
         self._finish_deletions(now_ms)
         self._finish_making()
         self._in_each(lambda log_dir: self._open_all(log_dir, now_ms))
@@ -116,8 +121,13 @@ class Topics:
         if unfinished:
             self._entries |= {entry.topic: entry.changed(making={}) for entry in unfinished}
             self._in_each(self._write_list)
+        self._in_each(self._mark)
         for topic in self._topics.values():
             topic.entry = self._entry_for(topic.name, topic.topic_id)
+
+    def _mark(self, log_dir: LogDir) -> None:
+        if is_absent(self._fs, log_dir.path / CATALOG):
+            self._write_list(log_dir)
 
     def _online(self) -> list[LogDir]:
         return [log_dir for log_dir in self._log_dirs if log_dir.offline is None]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Final, assert_never
 
-from recovery.plan.findings import Damage, Finding
+from recovery.plan.findings import Damage, Finding, Severity
 from recovery.plan.plan import (
     Action,
     Cut,
@@ -42,18 +42,31 @@ _WILL: Final = {
 }
 
 
+_WIDEST: Final = 40
+"""Columns of a cell with which its column is aligned."""
+_MANY: Final = 5
+"""Findings alike that share a line."""
+
+
 def plain(text: str, role: str) -> str:  # noqa: ARG001 (it is a `Style`)
     """Return `text` as it is: the style without colours."""
     return text
 
 
 def table(rows: Sequence[Sequence[str]], styles: Sequence[str], style: Style) -> Iterator[str]:
-    """Return the rows with aligned columns; the last column is as wide as it is; `styles` has the role of column 0."""
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(len(rows[0]) - 1)] if rows else []
+    """Return the rows with aligned columns; the last column is as wide as it is; `styles` has the role of column 0.
+
+    A cell that is much longer than most moves its own row, not all of them.
+    """
+    widths = [_width([len(row[column]) for row in rows]) for column in range(len(rows[0]) - 1)] if rows else []
     for row, role in zip(rows, styles, strict=True):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         cells[0] = style(cells[0], role)
         yield "  " + "  ".join([*cells, row[-1]]).rstrip()
+
+
+def _width(lengths: Sequence[int]) -> int:
+    return max((length for length in lengths if length <= _WIDEST), default=0)
 
 
 def rows_text(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
@@ -101,9 +114,28 @@ def _finding_row(verdict: Verdict, log_dir: PurePath) -> tuple[str, ...]:
 
 
 def findings_text(verdicts: Iterable[Verdict], log_dir: PurePath, style: Style = plain) -> list[str]:
-    """Return one line a finding: severity, partition, file and position, kind, what it means and what would be done."""
-    rows = [_finding_row(verdict, log_dir) for verdict in verdicts]
+    """Return one line a finding: severity, partition, file and position, kind, what it means and what would be done.
+
+    Many notes or repairable findings that are alike share a line, which counts them.
+    """
+    alike: dict[tuple[str, ...], list[Verdict]] = {}
+    for number, verdict in enumerate(verdicts):
+        kind = verdict.finding.kind
+        lone = str(number) if kind.severity in (Severity.DAMAGE, Severity.BLOCKING) else ""
+        alike.setdefault((kind.value, verdict.decision, lone), []).append(verdict)
+    rows = [row for group in alike.values() for row in _rows_of(group, log_dir)]
     return list(table(rows, [row[0] for row in rows], style))
+
+
+def _rows_of(alike: Sequence[Verdict], log_dir: PurePath) -> Iterator[tuple[str, ...]]:
+    if len(alike) < _MANY:
+        yield from (_finding_row(verdict, log_dir) for verdict in alike)
+        return
+    kind, will = alike[0].finding.kind, _WILL.get(alike[0].decision, alike[0].decision)
+    places = {partition_and_file(verdict.finding.path, log_dir)[0] for verdict in alike}
+    where = next(iter(places)) if len(places) == 1 else f"{len(places)} partitions"
+    said = f"{_finding_row(alike[0], log_dir)[2]} and others (--json lists all)" + (f" -> {will}" if will else "")
+    yield kind.severity.value, where, f"{len(alike)} ×", kind.value, said
 
 
 def cut_row(cut: Cut) -> tuple[str, str, str]:

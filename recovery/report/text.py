@@ -222,6 +222,9 @@ def _healing_lines(outcome: Outcome, style: Style) -> list[str]:
 def _done_text(outcome: Outcome, plan: LogDirPlan) -> str:
     if outcome.done is None:
         return f"{outcome.partly or 'nothing done'}; {full_size(scanned_bytes(plan))} read"
+    healed = sum(note.healed for note in outcome.healing)
+    if plan.is_empty and healed:
+        return f"{count(healed, 'hole')} healed from a replica"
     if plan.is_empty:
         return f"nothing to do; {count(len(plan.partitions), 'partition')}, {full_size(scanned_bytes(plan))} read"
     kept = f", {full_size(outcome.bytes_quarantined)} kept in quarantine" if outcome.bytes_quarantined else ""

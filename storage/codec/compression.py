@@ -17,7 +17,7 @@ import sys
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from enum import IntEnum
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import Final
 
@@ -240,11 +240,13 @@ def _gzip(data: bytes, level: int) -> bytes:
 # zstd: frames in sequence, some to be skipped
 
 
+@cache
 def _zstd() -> ModuleType:
-    if sys.version_info >= (3, 14):
-        return importlib.import_module("compression.zstd")
-    # A batch of 1 KiB is not decompressed in much more time than `import_module` takes to find the module.
-    return sys.modules.get("backports.zstd") or importlib.import_module("backports.zstd")
+    """Return the module, once all of it is there: `sys.modules` has it while another thread still imports it.
+
+    Kept, because a batch of 1 KiB is not decompressed in much more time than `import_module` takes to find the module.
+    """
+    return importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 
 def _small_zstd(payload: memoryview, limit: int) -> bytes | None:

@@ -34,7 +34,7 @@ from support.service_states import (
 )
 
 from daemon.http.server import HttpServer
-from daemon.status.model import CellVerdict, RecoveryProgress, ServiceStatus
+from daemon.status.model import CellVerdict, Owner, RecoveryProgress, ServiceStatus
 
 PORT = "127.0.0.1:0"
 
@@ -51,7 +51,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
     contexts, complaints = [], []
 
     def opened(server: HttpServer, **wanted: Any) -> Any:
-        context = browser.new_context(viewport={"width": 1280, "height": 900}, **wanted)
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **wanted})
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(15_000)
@@ -108,7 +108,9 @@ def test_the_verdict_stands_on_top_in_one_sentence(visit: Any) -> None:
         assert page.get_attribute("#top", "data-level") == "good"
     with serving(PORT, damaged) as server:
         page = visit(server)
-        assert sentence(page).startswith("2 serious findings in 2 partitions need a person;")
+        assert sentence(page).startswith(
+            "2 serious findings in 2 partitions need a person, up to 465 577 records at stake;"
+        )
         assert page.get_attribute("#top", "data-level") == "bad"
         assert page.title().startswith("\u2716 2 serious findings")
         assert page.locator("#top .sign g:visible").count() == 1
@@ -366,3 +368,23 @@ def test_kafka_clients_and_the_lag_of_their_groups_are_shown(visit: Any) -> None
         first, second = shown.locator("tbody tr").all()
         assert [cell.inner_text() for cell in first.locator("td").all()][:2] == ["billing", "orders"]
         assert second.locator("td").first.inner_text() == "audit\\n"
+
+
+def test_the_page_names_host_broker_and_cluster_and_what_is_at_stake(visit: Callable[..., Any]) -> None:
+    mine = log_dir(owner=Owner("kfk-cluster-1", 3), findings=(finding(),))
+    state = service(mine, host="kafka-3.example")
+    with serving(PORT, lambda: state) as server:
+        page = visit(server)
+        assert "kafka-3.example" in page.inner_text("#about")
+        assert page.inner_text(".chip.owner") == "broker 3 of cluster kfk-cluster-1"
+        assert "up to 174 records at stake" in page.inner_text(".finding")
+        assert "up to 174 records at stake" in sentence(page)
+        assert "docs/operate/runbooks/crc-error.md" in page.inner_text(".finding")
+
+
+def test_a_wide_screen_is_used(visit: Callable[..., Any]) -> None:
+    with serving(PORT, lambda: service(log_dir(findings=(finding(),)))) as server:
+        page = visit(server, viewport={"width": 2560, "height": 1300})
+        places = [page.locator(place).bounding_box() for place in ("#findings", "#dirs")]
+    assert places[0]["y"] == places[1]["y"]
+    assert places[1]["x"] + places[1]["width"] > 2400

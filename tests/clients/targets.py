@@ -94,6 +94,7 @@ class Listener:
         properties.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
         words += ["serve", str(self.log_dir), "--listen", "127.0.0.1:0", "--json", *self.options]
         words += ["--server-properties", str(properties)]
+        words += [] if "--read-only" in self.options else ["--init", "--take-over"]
         with self.output.open("ab") as said:
             self.process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, bufsize=0

@@ -179,7 +179,9 @@ def test_an_append_that_dies_before_any_effect_leaves_a_beginning_of_what_was_se
     made(fs, {})
     HOME.mkdir(exist_ok=True)
     settings = ("--config", "internal.segment.bytes=200", "--config", "flush.messages=2")
-    assert machine.run("topics", "create", "--topic", "orders", "--partitions", "1", *settings, "--log-dir") == 0
+    assert (
+        machine.run("topics", "create", "--init", "--topic", "orders", "--partitions", "1", *settings, "--log-dir") == 0
+    )
     before = read_tree(HOME)
     words = ("append", "--topic", "orders", "--format", "text", "--batch-bytes", "1", "--log-dir")
     sent = [f"value {number}" for number in range(6)]

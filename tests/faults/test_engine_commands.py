@@ -124,7 +124,7 @@ def begun(tmp_path: Path, command: str, settings: tuple[str, ...] = SETTINGS) ->
     model = tmp_path / "model"
     config = [word for setting in settings for word in ("--config", setting)]
     for words, text in (
-        (["topics", "create", "--topic", "orders", "--partitions", "1", *config], ""),
+        (["topics", "create", "--init", "--topic", "orders", "--partitions", "1", *config], ""),
         (COMMANDS["append"], lines(FIRST)),
     ):
         done = call(*words, "--log-dir", model, stdin=text)

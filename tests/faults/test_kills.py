@@ -77,7 +77,7 @@ def test_an_append_that_is_killed_at_any_time_leaves_a_beginning_of_what_was_sen
     sent = 0
     words = ["--topic", "orders", "--log-dir", str(tmp_path)]
     settings = ["--config", "segment.bytes=104857600", "--config", "flush.messages=3"]
-    assert logmend("topics", "create", "--partitions", "1", *settings, *words).returncode == 0
+    assert logmend("topics", "create", "--init", "--partitions", "1", *settings, *words).returncode == 0
     for _ in range(COMMANDS // 2):
         process = subprocess.Popen(
             [sys.executable, "-m", "cli.main", "append", "--format", "text", "--batch-bytes", "200", *words],

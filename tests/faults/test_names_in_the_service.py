@@ -72,7 +72,16 @@ def service(tmp_path: Path, log_format: str) -> Iterator[tuple[Path, Path]]:
     config.write_text("[http]\npartition_labels = true\n")
     words = ["run", "--config", config, "--state-dir", state, "--log-format", log_format, "--log-level", "debug"]
     process = start(
-        *words, "--log-dir", homes[0], "--log-dir", homes[1], "--own", homes[2], env=environment(), stderr=log
+        *words,
+        "--log-dir",
+        homes[0],
+        "--log-dir",
+        homes[1],
+        "--own",
+        homes[2],
+        "--take-over",
+        env=environment(),
+        stderr=log,
     )
     try:
         until(lambda: is_ready(process.poll(), state, log), 120)

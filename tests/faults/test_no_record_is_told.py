@@ -77,7 +77,7 @@ def test_the_service_tells_no_record(tmp_path: Path) -> None:
         (home / "orders-0" / "leader-epoch-checkpoint").unlink()
     state, log = tmp_path / "state", tmp_path / "log"
     words = ["run", "--state-dir", state, "--log-format", "json", "--log-level", "debug"]
-    process = start(*words, "--log-dir", homes[0], "--own", homes[1], env=environment(), stderr=log)
+    process = start(*words, "--log-dir", homes[0], "--own", homes[1], "--take-over", env=environment(), stderr=log)
     try:
         until(lambda: is_ready(process.poll(), state, log), 120)
         for path in ("/status", "/metrics", "/", "/v1/broker-state"):

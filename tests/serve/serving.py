@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import time
 from collections.abc import Iterator
@@ -33,18 +32,6 @@ def torn(log_dir: Path) -> None:
         (partition / log.with_suffix(".index").name).write_bytes(b"\xff" * 64)
     (log_dir / "meta.properties.tmp").write_bytes(b"half")
     (log_dir / ".lock").unlink()  # none is made either
-
-
-def contents(directory: Path) -> dict[str, tuple[str, int, int]]:
-    """Return digest, size and time of change of every file below a directory."""
-    return {
-        str(path.relative_to(directory)): (
-            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
-            path.stat().st_mode,
-            path.stat().st_mtime_ns,
-        )
-        for path in sorted(directory.rglob("*"))
-    }
 
 
 def copied(log_dir: Path, target: Path) -> Path:

@@ -9,8 +9,9 @@ import pytest
 from clients.targets import Listener
 from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
-from serve.serving import QUIET, WAIT, consumer, contents, left_by_a_broker, read_all, torn
+from serve.serving import QUIET, WAIT, consumer, left_by_a_broker, read_all, torn
 from support.command import logmend
+from support.trees import contents
 
 from storage.batch.batch import split_batches
 from storage.batch.record import records_of

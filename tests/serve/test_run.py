@@ -36,7 +36,7 @@ class Service:
     @contextmanager
     def running(self) -> Iterator[Service]:
         with (self.directory / "said").open("ab") as said:
-            words = [str(LOGMEND), "run", "--config", str(self.directory / "l.toml")]
+            words = [str(LOGMEND), "run", "--init", "--config", str(self.directory / "l.toml")]
             self.process = subprocess.Popen(words, stderr=said)
         try:
             yield self
@@ -62,8 +62,8 @@ class Service:
             return str(answer.read().decode())
 
 
-def run_once(service: Service) -> subprocess.CompletedProcess[str]:
-    words = [LOGMEND, "run", "--config", service.directory / "l.toml"]
+def run_once(service: Service, *more: str) -> subprocess.CompletedProcess[str]:
+    words = [LOGMEND, "run", "--init", "--config", service.directory / "l.toml", *more]
     return subprocess.run(words, check=False, capture_output=True, text=True, timeout=WAIT)
 
 
@@ -100,14 +100,17 @@ def test_clients_write_and_read_and_the_service_shows_and_keeps_it(tmp_path: Pat
     assert names.index("listener_stopped") < names.index("log_dir_closed")
 
 
-def test_an_address_that_somebody_has_is_told_and_tried_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", ["listener", "http"])
+def test_a_service_that_cannot_listen_where_it_was_told_to_fails(tmp_path: Path, which: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        service = Service(tmp_path, listen=f"127.0.0.1:{taken.getsockname()[1]}")
-        with service.running():
-            assert "Address already in use" in service.told("listen_failed")["reason"]
-            service.told("service_ready")
-            taken.close()
-            service.told("listener_started")
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        service = Service(tmp_path, listen=place if which == "listener" else "127.0.0.1:0")
+        more = ("--listen", place) if which == "http" else ()
+        done = run_once(service, *more)
+    assert done.returncode == 5, done.stderr
+    assert "Address already in use" in done.stderr
+    assert "service_ready" not in done.stderr
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists() == (which == "listener")
 
 
 @pytest.mark.parametrize(

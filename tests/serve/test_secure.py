@@ -155,7 +155,7 @@ def test_users_that_everybody_may_read_are_refused(tmp_path: Path, capsys: pytes
         (["--advertise", "host:0"], "--advertise"),
         (["--tls-cert", "x"], "go together"),
         (["--tls-cert", "nothing.pem", "--tls-key", "nothing.pem"], "no certificate"),
-        (["--read-only", "--flush", "sync"], "nothing to flush"),
+        (["--read-only", "--flush", "sync"], "nothing is written"),
     ],
 )
 def test_wrong_usage_is_refused_before_anything_is_done(
@@ -168,7 +168,7 @@ def test_wrong_usage_is_refused_before_anything_is_done(
 
 def test_a_port_that_is_taken_is_an_error_of_the_environment_and_leaves_a_clean_directory(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = logmend("serve", tmp_path / "data", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+        done = logmend("serve", tmp_path / "data", "--init", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
     assert done.returncode == 5
     assert "in use" in done.stderr
     assert logmend("verify", tmp_path / "data").returncode == 0

@@ -80,7 +80,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     made.put(f"/var/lib/kafka/data/many-0/{NAME}", long_log(BATCHES))
     made.put("/etc/logmend/own.toml", '[[log_dir]]\npath = "/var/lib/kafka/own"\nmode = "own"\n')
     made.put("/opt/test/slow", "")
-    made.put("/var/lib/kafka/own/.keep", "")
+    made.put("/var/lib/kafka/own/logmend-topics.json", '{"version": 1, "topics": {}}')
     made.put(f"/var/lib/kafka/own/many-0/{NAME}", long_log(BATCHES))
     made.put("/var/lib/kafka/own/many-0/partition.metadata", "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
     made.put("/etc/logmend/on-failure", '#!/bin/sh\necho "told that $1 failed"\n', 0o755)

@@ -100,6 +100,8 @@
       setText(this.title, safe(dir.path));
       const chips = [make("span", "chip", dir.mode === "guard" ? "guarded, only read" : "owned"),
         make("span", `chip ${STATES[dir.state] ?? ""}`, `${dir.state} for ${span((now() - dir.since_ms) / 1000)}`)];
+      const { broker_id, cluster_id } = dir.owner;
+      if (broker_id !== null) chips.push(make("span", "chip owner", `broker ${broker_id}${cluster_id === null ? "" : ` of cluster ${safe(cluster_id)}`}`));
       if (dir.broker_pid !== null) chips.push(make("span", "chip", dir.broker_pid ? `lock held by process ${dir.broker_pid}` : "lock held by another process"));
       this.chips.replaceChildren(this.title, ...chips);
       setText(this.reason, safe(dir.reason));
@@ -330,12 +332,14 @@
       make("span", "chip", `${safe(found.severity)}, ${safe(found.verdict)}`));
     const list = make("dl", "");
     row(list, "What", safe(found.evidence));
-    if (offsets(found) !== null) row(list, "Offsets", make("code", "", offsets(found)), found.next_good_offset === null ? "" : "; the next good one is ",
+    if (offsets(found) !== null) row(list, "Offsets", make("code", "", offsets(found)),
+      found.records ? `, up to ${count(found.records, "record")} at stake` : "", found.next_good_offset === null ? "" : "; the next good one is ",
       found.next_good_offset === null ? "" : make("code", "", String(found.next_good_offset)));
     const place = found.position === null ? "" : `, byte ${found.position}${found.size === null ? "" : `, ${grouped(found.size)} bytes`}`;
     row(list, "Where", make("code", "", safe(found.path)), place);
     const seen = make("span", "");
     row(list, "Since", seen);
+    row(list, "Runbook", make("code", "", found.runbook));
     const item = make("li", `finding ${["damage", "blocking", "repairable", "note"].includes(found.severity) ? found.severity : ""}`, title, list);
     if (found.command) {
       const code = make("code", "", safe(found.command));
@@ -431,7 +435,7 @@
     setText(byId("sentence"), `${safe(text)}.`);
     const title = `${{ bad: "✖ ", attention: "▲ ", working: "… ", good: "" }[level] ?? ""}${safe(text)}`;
     document.title = `${title.slice(0, 80)} – logmend`;
-    setText(byId("about"), `· logmend ${safe(state.logmend)}, running for ${span((now() - state.started_ms) / 1000)}`);
+    setText(byId("about"), `· ${state.host ? `${safe(state.host)} · ` : ""}logmend ${safe(state.logmend)}, running for ${span((now() - state.started_ms) / 1000)}`);
   }
   function show(changedCells) {
     showTop();

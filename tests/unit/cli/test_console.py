@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
-from cli.console import Console
+from support.calling import call
+
+from cli.console import Console, coloured, fitted, standard_console
 
 NAMES = {
     "del": "\x7f",
@@ -28,3 +31,19 @@ def test_json_holds_no_character_that_a_terminal_acts_upon_and_means_the_same() 
         text = out.getvalue()
         assert [char for char in text if not " " <= char <= "~" and char != "\n"] == []
         assert json.loads(text) == NAMES
+
+
+def test_lines_fit_the_terminal_and_keep_their_words_and_colours() -> None:
+    line = "  " + coloured("damage", "damage") + "  orders-0  one two three four five six seven"
+    shown = fitted(line, 30).split("\n")
+    assert [len(re.sub("\x1b\\[[0-9;]*m", "", part)) <= 30 for part in shown] == [True] * len(shown)
+    assert " ".join("\n".join(shown).split()) == " ".join(line.split())
+    assert shown[1].startswith("      ")
+    assert fitted("a" * 50, 30) == "a" * 50
+    command = "next: logmend recover --depth full --heal-from /replica /data"
+    assert fitted(command, 30) == command
+
+
+def test_a_pipe_gets_whole_lines() -> None:
+    assert call("verify", "--help").stdout
+    assert standard_console({}, debug=False).width == 0

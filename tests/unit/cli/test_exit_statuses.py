@@ -92,11 +92,19 @@ def test_1_a_dump_of_a_damaged_file(tmp_path: Path) -> None:
     assert "damage at" in done.stdout
 
 
+def test_a_dump_takes_the_flags_of_kafka_dump_log(tmp_path: Path) -> None:
+    log = make_log_dir(tmp_path, sound_log())
+    ours = logmend("dump", "--data", log, log).stdout
+    assert logmend("dump", "--files", f"{log},{log}", "--deep-iteration", "--print-data-log").stdout == ours
+    assert logmend("dump", "--files", log, "--deep-iteration").stdout == logmend("dump", "--records", log).stdout
+    assert logmend("dump").returncode == 2
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "usage: logmend"),
-        (("mend",), "invalid choice: 'mend'"),
+        ((), "logmend recover DIR"),
+        (("mend",), "there is no command mend"),
         (("verify",), "no log directory"),
         (("verify", "--nothing", "."), "unrecognized arguments"),
         (("recover", "-j", "0", "."), "from 1 to 256"),

@@ -7,9 +7,12 @@ import io
 import json
 import os
 from pathlib import PurePath
+from typing import Any, NoReturn
 
 import pytest
+from support.calling import call
 
+import cli.main
 from cli.advice import next_step
 from cli.console import Console, coloured, plain, style_for
 from cli.main import COMMANDS, main, status_of
@@ -34,6 +37,18 @@ PATH = PurePath("/data/orders-0/x.log")
 
 def os_error(number: int) -> OSError:
     return OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize("words", [("read", "--follow"), ("topics", "list"), ("verify",), ("recover", "--dry-run")])
+def test_what_only_reads_changes_nothing_when_it_is_stopped(words: tuple[str, ...], monkeypatch: Any) -> None:
+    def stopped(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.main, "_dispatch", stopped)
+    needed = ["--topic", "orders", "--log-dir", "x"] if words[0] == "read" else ["x"] if words[0] != "topics" else []
+    done = call(*words, *needed)
+    assert (done.returncode, done.stderr) == (130, "logmend: interrupted; nothing was changed\n")
+    assert "as after a crash" in call("recover", "x").stderr
 
 
 def judged(error: BaseException, *, debug: bool = False) -> tuple[ExitStatus, str]:
@@ -170,3 +185,45 @@ def test_colours_only_on_a_terminal_that_wants_them() -> None:
     assert style_for(Terminal(), {"TERM": "dumb"}) is plain
     assert coloured("x", "damage") == "\x1b[31mx\x1b[0m"
     assert coloured("x", "") == "x"
+
+
+def test_without_a_command_the_three_main_jobs_are_shown() -> None:
+    done = call()
+    assert done.returncode == 2
+    for line in ("logmend recover DIR", "logmend verify --depth full DIR", "logmend run --log-dir DIR"):
+        assert line in done.stderr
+
+
+def test_a_command_that_is_mistyped_gets_a_suggestion() -> None:
+    assert call("recovr", "x").stderr == (
+        "logmend: there is no command recovr; did you mean recover?; see logmend --help\n"
+    )
+    assert "did you mean" not in call("frobnicate").stderr
+
+
+def test_help_and_version_are_answered_as_words_too() -> None:
+    assert call("help").stdout == call("--help").stdout
+    assert call("help", "verify").stdout == call("verify", "--help").stdout
+    assert call("version").stdout == call("--version").stdout
+    assert call("--json", "version").stdout == call("--json", "--version").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "usage", "hint"),
+    [
+        (("verify", "--dept", "full", "x"), "usage: logmend verify", "did you mean --depth?"),
+        (("topics", "create", "--topic", "a", "--partition", "3"), "usage: logmend topics create", "--partitions?"),
+    ],
+)
+def test_a_wrong_flag_shows_the_usage_of_its_command(words: tuple[str, ...], usage: str, hint: str) -> None:
+    done = call(*words)
+    assert done.returncode == 2
+    assert usage in done.stderr
+    assert hint in done.stderr
+
+
+def test_names_keep_their_capitals_in_the_help() -> None:
+    assert "Apache Kafka" in call("--help").stdout
+    assert "Serve log directories to Kafka clients" in call("serve", "--help").stdout
+    assert "Verify whole clusters on Spark" in call("audit", "--help").stdout
+    assert "SQL" in call("audit", "sql", "--help").stdout

@@ -25,7 +25,7 @@ from storage.codec.compression import Codec
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    done = logmend("topics", "create", "--topic", "orders", "--partitions", 3, "--log-dir", tmp_path)
+    done = logmend("topics", "create", "--init", "--topic", "orders", "--partitions", 3, "--log-dir", tmp_path)
     assert done.returncode == 0, done.stderr
     return tmp_path
 

@@ -48,7 +48,8 @@ class Daemon:
     def __init__(self, tmp_path: Path, *words: object, state: str = "state", **env: str) -> None:
         self.state = tmp_path / state
         self.log = tmp_path / f"{state}.log"
-        command = ["run", "--state-dir", self.state, "--log-format", "json", "--log-level", "debug", *words]
+        claims = ("--init", "--take-over")
+        command = ["run", "--state-dir", self.state, "--log-format", "json", "--log-level", "debug", *claims, *words]
         self.process = start(*command, env=environment(**env), stderr=self.log)
 
     @property

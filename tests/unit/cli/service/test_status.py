@@ -120,7 +120,7 @@ def test_hostile_names_print_as_single_lines_of_plain_characters() -> None:
         (
             service(log_dir(findings=(finding(),))),
             Level.BAD,
-            "1 serious finding in payments-3 needs a person",
+            "1 serious finding in payments-3 needs a person, up to 174 records at stake",
         ),
         (service(log_dir(findings=(finding(severity="note"),), count=10)), Level.GOOD, None),
     ],

@@ -10,10 +10,9 @@ import pytest
 from support.guarding import FakeClock, Told
 
 from daemon.ledger.disk import Listed, LogStat
-from daemon.ledger.ledger import FILE_NAME, MOST_FINDINGS, Ledger
+from daemon.ledger.ledger import FILE_NAME, MOST_FINDINGS, Ledger, StateDirInUse
 from daemon.ledger.page import Cursor, Page
 from daemon.status.model import OpenFinding
-from storage.base.errors import LogDirInUse
 from storage.base.units import TopicPartition
 
 LOG_DIR = PurePath("/data/kafka")
@@ -61,7 +60,7 @@ def test_what_was_verified_is_known_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_second_service_on_the_state_directory_is_told_so(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
-    with pytest.raises(LogDirInUse, match=r"in use.*another logmend"):
+    with pytest.raises(StateDirInUse, match=r"another logmend service.*--state-dir"):
         opened(tmp_path)
     ledger.close()
     opened(tmp_path).close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support.service_states import NASTY, ONE_BYTE, STATES, cell, hostile, listener, log_dir, service, serving
@@ -14,8 +15,10 @@ from daemon.http.metrics import exposition
 from daemon.http.page_document import difference, page_document
 from daemon.status.document import CELL_FIELDS, to_document
 from daemon.status.headline import Level, headline_of
-from daemon.status.model import GroupLag, LogDirStatus, ServiceStatus
+from daemon.status.model import CellVerdict, GroupLag, LogDirStatus, ServiceStatus
+from daemon.status.phrases import runbook_of
 from daemon.status.text import render
+from recovery.plan.findings import Damage
 
 
 def acting(text: str) -> list[str]:
@@ -110,3 +113,22 @@ def test_the_page_is_sent_the_groups_that_are_furthest_behind() -> None:
     lags = tuple(GroupLag(f"g{n}", "orders", n) for n in range(500))
     (told,) = page_document(replace(serving(), listeners=(listener(lags=lags),)), [])["listeners"]
     assert (told["lags_total"], len(told["lags"]), told["lags"][0]["group"]) == (500, 50, "g499")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "level", "text"),
+    [
+        (["unverified"] * 7, Level.WORKING, "Nothing read yet: 0 of 7 partitions"),
+        (["sound", "unverified"], Level.WORKING, "Nothing wrong so far: 1 of 2 partitions read"),
+        (["suspect", "unverified"], Level.ATTENTION, "1 partition read badly once waits for a second look"),
+    ],
+)
+def test_the_headline_does_not_contradict_the_partitions(verdicts: list[str], level: Level, text: str) -> None:
+    shown = tuple(cell("orders", number, verdict=CellVerdict(verdict)) for number, verdict in enumerate(verdicts))
+    assert headline_of(service(log_dir(partitions=shown))) == (level, text)
+
+
+def test_every_kind_of_finding_has_a_runbook_that_is_there() -> None:
+    root = Path(__file__).resolve().parents[4]
+    for kind in [*(damage.value for damage in Damage), "changed_in_place", "recovery_point_regressed"]:
+        assert (root / runbook_of(kind)).is_file(), kind

@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 import pytest
 
+from recovery.heal.healing import HealNote
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import (
     Cut,
@@ -221,6 +222,12 @@ def test_what_cannot_be_counted_is_not_guessed(
     assert loss_lines(partition(cuts=(Cut(LOG, 812, 50, 6, last, records, reason),), verdicts=(verdict,))) == said
 
 
+def test_what_was_healed_is_not_called_nothing_to_do() -> None:
+    note = HealNote("orders-0", LOG, 99, 2, 4, healed=True, source="/replica", batches=1, size=50)
+    text = recover_text(Outcome(DATA, ExitStatus.CLEAN, CLEAN, done=0, after=CLEAN, healing=(note,)))
+    assert text.splitlines()[0] == "/data: clean: 1 hole healed from a replica"
+
+
 def test_text_stays_one_line_whatever_the_disk_calls_its_files() -> None:
     nasty = DATA / "or\nders\x1b[2J-0" / "0\u202e.log"
     plan = log_dir(partition(directory=nasty.parent, verdicts=(torn(nasty),), actions=(), cuts=()))
@@ -292,3 +299,32 @@ def test_a_format_of_a_newer_broker_is_never_called_damage_to_mend() -> None:
     finding = Finding(Damage.UNSUPPORTED, LOG, "magic 3")
     plan = log_dir(partition(verdicts=(Verdict(finding, "b", "stop"),), actions=(), cuts=()), stopped=True)
     assert "newer logmend" in next_steps(Outcome(DATA, plan.status, plan))[0]
+
+
+def leftovers(number: int) -> LogDirPlan:
+    found = [
+        Finding(Damage.LEFTOVER_DELETED, DATA / f"orders-{n}" / "00.log.deleted", "deleted") for n in range(number)
+    ]
+    return log_dir(partition(verdicts=tuple(Verdict(each, "", "nothing") for each in found), actions=(), cuts=()))
+
+
+def test_many_findings_that_are_alike_share_a_line() -> None:
+    plan = leftovers(36)
+    lines = verify_text(Outcome(DATA, plan.status, plan)).splitlines()
+    assert [line for line in lines if "leftover_deleted" in line] == [
+        "  repairable  36 partitions  36 ×  leftover_deleted  00.log.deleted and others (--json lists all)"
+    ]
+    few = leftovers(4)
+    assert verify_text(Outcome(DATA, few.status, few)).count("leftover_deleted") == 4
+
+
+def test_each_damaged_log_has_a_line_of_its_own() -> None:
+    plan = log_dir(partition(verdicts=tuple(torn(DATA / f"orders-{n}" / "0.log") for n in range(9))))
+    assert verify_text(Outcome(DATA, plan.status, plan)).count("torn_tail") == 9
+
+
+def test_one_long_name_does_not_widen_the_other_lines() -> None:
+    names = ["orders-0", "a" * 200 + "-0"]
+    plan = log_dir(partition(verdicts=tuple(torn(DATA / name / "0.log") for name in names)))
+    short, long = (line for line in verify_text(Outcome(DATA, plan.status, plan)).splitlines() if "torn_tail" in line)
+    assert len(short) + 150 < len(long)

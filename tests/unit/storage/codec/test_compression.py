@@ -14,8 +14,10 @@ import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.command import ROOT, environment
 
 from storage.base.errors import BatchCorrupt, UnsupportedFormat
+from storage.codec import compression
 from storage.codec.compression import CHUNK_BYTES, Codec, compress, decompress, decompress_stream
 from storage.codec.lz4_frame import header_checksum, xxhash32
 
@@ -53,6 +55,37 @@ def test_rubbish_gives_data_or_a_typed_error(where: tuple[Codec, int], data: byt
             continue
 
 
+SLOW_IMPORT = """
+import builtins
+builtins.importing.set()
+assert builtins.gate.wait(30)
+whole = True
+"""
+TWO_READERS = """
+import builtins, sys, threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from storage.codec import compression
+builtins.importing, builtins.gate = threading.Event(), threading.Event()
+def read():
+    return getattr(compression._zstd(), "whole", False)
+def waits(thread):
+    frame, names = sys._current_frames().get(thread), []
+    while frame is not None:
+        names.append(frame.f_code.co_filename)
+        frame = frame.f_back
+    return any("importlib" in name for name in names)
+with ThreadPoolExecutor(2) as pool:
+    first = pool.submit(read)
+    assert builtins.importing.wait(30)
+    threads = []
+    second = pool.submit(lambda: (threads.append(threading.get_ident()), read())[1])
+    while not second.done() and not (threads and waits(threads[0])):
+        wait([second], timeout=0.01)
+    builtins.gate.set()
+    print(first.result(), second.result())
+"""
+
+
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_a_free_codec_number_is_unsupported_and_not_damage(codec: int) -> None:
     with pytest.raises(UnsupportedFormat, match=f"codec {codec}"):
@@ -68,10 +101,23 @@ def test_a_codec_that_is_not_installed_is_unsupported_and_not_damage(
     payload = compress(codec, TEXT)
     for package in ("cramjam", "backports.zstd", "compression.zstd"):
         monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr(compression, "_zstd", compression._zstd.__wrapped__)  # it keeps the module
     with pytest.raises(UnsupportedFormat, match="not installed"):
         read(codec, payload)
     with pytest.raises(UnsupportedFormat, match="not installed"):
         compress(codec, TEXT)
+
+
+def test_a_thread_waits_for_the_codec_that_another_thread_still_imports(tmp_path: Path) -> None:
+    package = tmp_path / ("compression" if sys.version_info >= (3, 14) else "backports")
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "zstd.py").write_text(SLOW_IMPORT)
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_READERS], env=environment(PYTHONPATH=f"{tmp_path}:{ROOT}"), timeout=60, check=False,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "True True\n"), done.stderr
 
 
 @pytest.mark.parametrize("codec", list(Codec))
