@@ -142,6 +142,7 @@ def _options(plain: object) -> PlanOptions:
         "depth": given["depth"] in DEPTHS,
         "accept_loss": isinstance(given["accept_loss"], bool),
         "clean_marker": isinstance(given["clean_marker"], bool),
+        "frees_deleted": isinstance(given["frees_deleted"], bool),
         "roll_from": given["roll_from"] is None or _is_number(given["roll_from"], 0, INT64_MAX),
         "topics": isinstance(topics, list) and all(isinstance(topic, str) for topic in topics),
         "index_interval_bytes": _is_number(given["index_interval_bytes"], 0, INT32_MAX),

@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     refuse_partitions(targets, "recover")
     options = with_metadata_dir(fs, targets, options)
     keeping = keeping_of(arguments, settings, [target.path for target in targets])
+    options = options._replace(frees_deleted=keeping.directory is not None or keeping.discard)
     replicas = replicas_of(arguments, [target.path for target in targets])
     tail, days, keep = tail_bytes(arguments), arguments.keep_days, arguments.keep_points
     orders = [

@@ -168,8 +168,11 @@ def _least_cleaned(inventory: Inventory) -> int | None:
     return min(bases, default=None)
 
 
-def resolve(inventory: Inventory, swap_ends: Mapping[int, int]) -> Resolved:
-    """Say what becomes of each file. `swap_ends`: base offset to next offset of each log of `swap_logs`."""
+def resolve(inventory: Inventory, swap_ends: Mapping[int, int], *, frees_deleted: bool = False) -> Resolved:
+    """Say what becomes of each file. `swap_ends`: base offset to next offset of each log of `swap_logs`.
+
+    `frees_deleted`: what a broker has marked for deletion goes as well.
+    """
     resolved = _resolve_plain(inventory) if inventory.is_plain else None
     if resolved is not None:
         return resolved
@@ -181,6 +184,8 @@ def resolve(inventory: Inventory, swap_ends: Mapping[int, int]) -> Resolved:
         state, base = entry.file.state, entry.file.base_offset
         if state in _LEFT_TO_THE_BROKER:
             kind, reason = _LEFT_TO_THE_BROKER[state]
+            if frees_deleted and state is FileState.DELETED:
+                resolved.asides.append(SetAside(inventory.directory / name, reason))
             resolved.findings.append(Finding(kind, inventory.directory / name, reason, size=entry.stat.size))
         elif state is FileState.CLEANED:
             _set_aside(resolved, inventory, name, Damage.LEFTOVER_CLEANED, _UNCOMMITTED)

@@ -97,7 +97,8 @@ class Survey:
     def _prepare(self, reader: LogReader) -> None:
         self.inventory = take_inventory(self.fs, self.directory, self.options.user, running=self.points.running)
         self.findings += self.inventory.findings
-        self.resolved = resolve(self.inventory, self._swap_ends(reader))
+        swaps = self._swap_ends(reader)
+        self.resolved = resolve(self.inventory, swaps, frees_deleted=self.options.frees_deleted)
         self.findings += self.resolved.findings
         segments = self.resolved.segments
         self.scope = self._first_in_scope()

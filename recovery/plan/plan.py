@@ -263,6 +263,8 @@ class PlanOptions(NamedTuple):
     now_ms: int | None = None
     clean_marker: bool = False
     """A clean shutdown marker will be left, so that preallocated indexes have to be trimmed first."""
+    frees_deleted: bool = False
+    """What brokers have marked for deletion goes at once, for its room, where a start of theirs would remove it."""
     roll_from: int | None = None
     """A hand-over rolls active segments of so many bytes or more; None: no segment."""
 
