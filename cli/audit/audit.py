@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -63,7 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own = parser.add_subparsers(dest="audit_command", metavar="COMMAND", title="with what an audit has left")
     for name, (module, meaning) in _COMMANDS.items():
         added: Any = own.add_parser(name, help=meaning, description=as_sentence(meaning), allow_abbrev=False)
-        added.module = module
+        added.add = partial(_add_arguments, module)
+
+
+def _add_arguments(module: str, parser: argparse.ArgumentParser) -> None:
+    command: Any = importlib.import_module(module)
+    command.add_arguments(parser)
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:

@@ -52,7 +52,7 @@ def rows_of(path: Path, wanted: Range = batches.EVERYTHING, **how: Any) -> list[
 def dumped(path: Path) -> list[dict[str, Any]]:
     """Return the batches and faults that `logmend dump --json` prints of a file."""
     out = io.StringIO()
-    arguments = type("Arguments", (), {"files": [str(path)], "records": False, "data": False})()
+    arguments = type("Arguments", (), {"files": [str(path)], "listed": [], "records": False, "data": False})()
     dump(arguments, Console(out, io.StringIO(), json=True), {})
     return [told for told in map(json.loads, out.getvalue().splitlines()) if told["item"] in ("batch", "damage")]
 

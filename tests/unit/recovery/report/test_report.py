@@ -312,7 +312,7 @@ def test_many_findings_that_are_alike_share_a_line() -> None:
     plan = leftovers(36)
     lines = verify_text(Outcome(DATA, plan.status, plan)).splitlines()
     assert [line for line in lines if "leftover_deleted" in line] == [
-        "  repairable  36 partitions  36 ×  leftover_deleted  00.log.deleted and others (--json lists all)"
+        "  note  36 partitions  36 ×  leftover_deleted  00.log.deleted and others (--json lists all)"
     ]
     few = leftovers(4)
     assert verify_text(Outcome(DATA, few.status, few)).count("leftover_deleted") == 4

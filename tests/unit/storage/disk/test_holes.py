@@ -125,7 +125,7 @@ def test_progress_tells_of_every_zero_byte_that_is_passed(
     files = resolve(take_inventory(OsFs(), home / "orders-0"), {}).segments[-1]
     steps: list[int] = []
     options = ScanOptions(4096, 10 << 20, None)
-    report = scan_segment(OsFs(), files, options, LogReader(), canonical=True, active=True, progress=steps.append)
+    report = scan_segment(OsFs(), files, options, LogReader(), in_scope=True, active=True, progress=steps.append)
     assert (report.valid_size, report.damage and report.damage.zeroes) == (size, True)
     assert sum(steps) == 5 * MIB
     if not is_truthful:
