@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 import pytest
-from crash.test_mutants import Patch, everywhere
+from crash.test_mutants import Patch
 from crash.test_recovery_crashes import Trial, overflowing
 from support.damages import KINDS
 from support.log_dirs import OPTIONS, SOUND, TOP, damaged, on_disk, place, plan_of, recover
@@ -19,6 +19,7 @@ from support.memory_fs import MemoryFs
 from support.recovered import assert_clean, assert_nothing_is_lost
 from support.wrapped_fs import Skipping
 
+from recovery.apply import changing
 from recovery.apply import execute as module
 from recovery.apply.changing import Changer
 from recovery.apply.copying import drop, range_of, write_new
@@ -29,7 +30,7 @@ from recovery.apply.staging import Stager
 from recovery.logdir.survey import SilentReporter, plan_log_dir
 from recovery.plan.digest import new_digest
 from recovery.plan.orders import Orders
-from recovery.plan.plan import Piece, Rename, SetAside, SplitLog, TruncateTo
+from recovery.plan.plan import Piece, Rename, SetAside, SplitLog
 from storage.base.errors import EnvironmentFault, NoRoom, PlanStale
 from storage.disk.fs import FileStat, Fs, temporary_name
 
@@ -200,48 +201,47 @@ def room_that_is_asked_for_after_the_copies(patch: Patch) -> None:
     patch.setattr(Keeper, "keep", begin)
 
 
+def _cuts(patch: Patch, cut: Callable[[Fs, PurePath, int], None]) -> None:
+    patch.setattr(changing, "cut_file", cut)
+
+
 def the_copy_up_to_the_cut_is_not_synced(patch: Patch) -> None:
-    def write_new(fs: Any, path: PurePath, pieces: Any, like: FileStat, *, private: bool) -> None:
-        drop(fs, path)
-        with fs.create(path, like) as file:
+    def cut(fs: Fs, path: PurePath, size: int) -> None:
+        stat, pieces = fs.stat(path), [*range_of(fs, path, 0, size, new_digest())]
+        with fs.create(temporary_name(path), stat) as file:
             for piece in pieces:
                 file.append(piece)
-            if path.name != f"{TORN.name}.tmp":
-                file.sync()
+        fs.set_mtime(temporary_name(path), stat.mtime_ns)
+        fs.rename(temporary_name(path), path)
+        fs.sync_dir(path.parent)
 
-    everywhere(patch, "write_new", write_new)
+    _cuts(patch, cut)
 
 
 def the_name_of_the_copy_up_to_the_cut_is_not_synced(patch: Patch) -> None:
-    real = Changer._cut_copy
-
-    def cut(self: Any, action: TruncateTo, stat: FileStat) -> None:
-        fs, self._fs = self._fs, Skipping(self._fs, "sync_dir", lambda path: True)
-        real(self, action, stat)
-        self._fs = fs
-
-    patch.setattr(Changer, "_cut_copy", cut)
+    real = changing.cut_file
+    _cuts(patch, lambda fs, path, size: real(Skipping(fs, "sync_dir", lambda path: True), path, size))
 
 
 def the_old_name_goes_before_the_copy_is_there(patch: Patch) -> None:
-    def cut(self: Any, action: TruncateTo, stat: FileStat) -> None:
-        pieces = [*range_of(self._fs, action.path, 0, action.size, new_digest())]
-        self._fs.remove(action.path)
-        write_new(self._fs, action.path, pieces, stat, private=False)
-        self._fs.sync_dir(self._directory)
+    def cut(fs: Fs, path: PurePath, size: int) -> None:
+        stat, pieces = fs.stat(path), [*range_of(fs, path, 0, size, new_digest())]
+        fs.remove(path)
+        write_new(fs, path, pieces, stat, private=False)
+        fs.sync_dir(path.parent)
 
-    patch.setattr(Changer, "_cut_copy", cut)
+    _cuts(patch, cut)
 
 
 def a_log_with_another_name_is_cut_in_place(patch: Patch) -> None:
-    def cut(self: Any, action: TruncateTo, stat: FileStat) -> None:
-        file = self._fs._fs._find(action.path) if hasattr(self._fs, "_fs") else self._fs._find(action.path)
+    def cut(fs: Any, path: PurePath, size: int) -> None:
+        file = fs._fs._find(path) if hasattr(fs, "_fs") else fs._find(path)
         links, file.links = file.links, 1
-        self._fs.truncate(action.path, action.size)
-        self._fs.sync_file(action.path)
+        fs.truncate(path, size)
+        fs.sync_file(path)
         file.links = links
 
-    patch.setattr(Changer, "_cut_copy", cut)
+    _cuts(patch, cut)
 
 
 def a_swap_is_named_before_what_it_replaces_is_gone(patch: Patch) -> None:
