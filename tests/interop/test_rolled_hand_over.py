@@ -30,11 +30,10 @@ from interop.test_recover_live_broker import (
 )
 from support.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(900)]
 
 SCANNED = re.compile(r"partition=(\S+?),.*Recovering unflushed segment (\d+)")
 CONFIG = {"log.retention.check.interval.ms": "1000", "file.delete.delay.ms": "100"}
-DEEP = pytest.mark.deep
 
 
 def active(log_dir: Path, partition: str) -> Path:
@@ -53,7 +52,7 @@ def rolled(cluster: Cluster) -> dict[str, int]:
     return {name: int(places[name].stem) for name in full}
 
 
-@pytest.mark.parametrize("version", [KAFKA, pytest.param("3.9.1", marks=DEEP), pytest.param("2.8.2", marks=DEEP)])
+@pytest.mark.parametrize("version", [KAFKA, "3.9.1", "2.8.2"])
 def test_a_broker_reads_no_rolled_segment_again_and_takes_it_as_any(
     version: str, kafka_cluster: Callable[..., Cluster]
 ) -> None:
@@ -124,7 +123,6 @@ def wait_for(cluster: Cluster, leader: int, isr: set[int]) -> None:
     until(leads, 180)
 
 
-@pytest.mark.deep
 def test_a_follower_truncates_to_below_a_rolled_segment_and_follows_its_leader(
     kafka_cluster: Callable[..., Cluster],
 ) -> None:
