@@ -122,12 +122,12 @@ class Partition:
             return ()
         if retention.needs_roll:
             self.log.roll(now_ms)
-        # First the log start, so that no reader is sent to a segment that is deleted.
+        # First the log start, so that no reader is sent to a segment that is deleted. The epochs are durable before the
+        # segments go: epochs that begin below both a noted log start and the first segment are those of a tiered log.
         self.log.set_log_start(retention.log_start)
-        bases = {verdict.segment.base_offset for verdict in retention.deletable}
-        removed = self.log.delete_segments(s for s in self.log.segments.all if s.base_offset in bases)
         self.epochs.save()
-        return removed
+        bases = {verdict.segment.base_offset for verdict in retention.deletable}
+        return self.log.delete_segments(s for s in self.log.segments.all if s.base_offset in bases)
 
     def assess_compaction(self, checkpoint: Offset | None, now_ms: int) -> Cleanable:
         """Return what compaction would find now; `checkpoint`: up to where it has been. Raises `ReadFault`."""

@@ -128,6 +128,7 @@ FOUND = [
     ("truncate", "truncate", "retain"),
     ("retain", "delete_records"),
     ("restart", "truncate"),
+    ("delete_records", "retain"),
 ]
 """Each was the end of a promise once."""
 
