@@ -208,6 +208,7 @@ def _cuts(patch: Patch, cut: Callable[[Fs, PurePath, int], None]) -> None:
 def the_copy_up_to_the_cut_is_not_synced(patch: Patch) -> None:
     def cut(fs: Fs, path: PurePath, size: int) -> None:
         stat, pieces = fs.stat(path), [*range_of(fs, path, 0, size, new_digest())]
+        drop(fs, temporary_name(path))
         with fs.create(temporary_name(path), stat) as file:
             for piece in pieces:
                 file.append(piece)
