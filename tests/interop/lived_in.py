@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from interop.broker_load import CONFIG, PARTITIONS, SEGMENT, Ledger, Load, create_topics, producer
+from interop.broker_load import CONFIG, PARTITIONS, SEGMENT_BYTES, Ledger, Load, create_topics, producer
 from interop.kafka_lab import Cluster, run_java
 from support.command import logmend
 from support.waiting import until
@@ -37,6 +37,7 @@ SETTINGS: Final = CONFIG | {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "2",
 }
+SEGMENT: Final = {"internal.segment.bytes": SEGMENT_BYTES}
 DEPTHS: Final = ("quick", "full", "records")
 RETAINED, PREALLOCATED, MOVED = "retained", "preallocated", "moved"
 OWN_TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
