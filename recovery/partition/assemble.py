@@ -7,7 +7,8 @@ from checkpoint.markers import PARTITION_METADATA
 from recovery.partition.changes import Changes
 from recovery.partition.cutting import Logs
 from recovery.partition.partition import Survey
-from recovery.partition.tiering import is_tiered, log_start_of
+from recovery.partition.points import is_tiered
+from recovery.partition.tiering import log_start_of
 from recovery.plan.findings import Damage
 from recovery.plan.plan import (
     Action,
@@ -20,8 +21,6 @@ from recovery.plan.plan import (
     Trim,
     Verdict,
 )
-from storage.base.errors import CorruptData
-from storage.base.names import parse_directory_name
 from storage.base.units import INT64_MAX
 
 
@@ -123,20 +122,12 @@ def _roll(survey: Survey, logs: Logs) -> Roll | None:
     snapshot that the new segment relies on. Where the index is too small for the log it is not what a roll leaves.
     """
     points, least = survey.points, survey.options.roll_from
-    if least is None or points.clean or points.metadata or not logs.kept or logs.held:
+    if not survey.may_roll or least is None or not logs.kept or logs.held:
         return None
-    # A local tier of one empty segment is not yet tried with a broker.
-    if not _is_regular(survey.partition) or is_tiered(points, logs.kept[0].base_offset):
+    if is_tiered(points, logs.kept[0].base_offset):  # of the segments that stay
         return None
     active = logs.report_on(logs.kept[-1])
     if active.valid_size < max(least, 1) or any(f.kind is Damage.INDEX_OVERFULL for f in active.findings):
         return None
     end = logs.end(points.log_start)
     return Roll(end, active.valid_size) if logs.start(points.log_start) < end < INT64_MAX else None
-
-
-def _is_regular(name: str) -> bool:
-    try:
-        return parse_directory_name(name).state is None
-    except CorruptData:
-        return False

@@ -14,7 +14,7 @@ from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.leader_epoch import EpochStart, decode_epochs, decode_leading
 from recovery.kraft.metadata_snapshots import check_metadata_snapshot
 from recovery.partition.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
-from recovery.partition.points import SMALL_FILE_LIMIT, Points
+from recovery.partition.points import SMALL_FILE_LIMIT, Points, is_tiered
 from recovery.plan.findings import Damage, Finding, Subject
 from recovery.plan.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, Coverage, PlanOptions
 from recovery.segment.index_checks import load_checked
@@ -23,7 +23,7 @@ from recovery.segment.quick_look import check_segments
 from recovery.segment.segment_report import ROOM, Depth, Progress, Room, ScanOptions, SegmentReport
 from recovery.segment.verify import scan_segment
 from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
-from storage.base.names import FileRole, FileState
+from storage.base.names import FileRole, FileState, parse_directory_name
 from storage.base.units import Offset
 from storage.disk.fs import ReadFs, read_all
 from storage.index.txn_index import LoadSanity, check_as_on_load
@@ -150,9 +150,18 @@ class Survey:
             options.now_ms,
             depth,
             self.room,
-            ends_active=options.clean_marker,
+            ends_active=options.clean_marker or self.may_roll,
             running=self.points.running,
         )
+
+    @property
+    def may_roll(self) -> bool:
+        """A hand-over may end the active segment, which then needs the closing entry of its time index."""
+        least, segments, points = self.options.roll_from, self.resolved.segments, self.points
+        if least is None or not segments or points.clean or points.metadata or not _is_regular(self.partition):
+            return False
+        # A local tier of one empty segment is not yet tried with a broker.
+        return segments[-1].log_stat.size >= least and not is_tiered(points, segments[0].base_offset)
 
     @property
     def trims_padding(self) -> bool:
@@ -284,3 +293,10 @@ class Survey:
             if not any(f.path == path for f in self.findings):
                 self.findings.append(Finding(Damage.SNAPSHOT_CORRUPT, path, error.reason))
         return None
+
+
+def _is_regular(name: str) -> bool:
+    try:
+        return parse_directory_name(name).state is None
+    except CorruptData:
+        return False

@@ -32,3 +32,19 @@ class Points(NamedTuple):
     topic: str = ""
     topic_ids: TopicIds | None = None
     """Of a KRaft broker, whose partitions must each have a topic id."""
+
+
+def is_tiered(points: Points, local_start: int | None) -> bool:
+    """Tell whether a remote tier may hold records of the partition. `local_start`: base of its first segment, if any.
+
+    The metadata log knows; without one the checkpoint tells, in which a broker notes a log start offset below the
+    first segment, or of 0, for tiered logs only.
+    """
+    if points.metadata:
+        return False
+    if points.has_log_start and points.log_start == 0:
+        return True
+    known = None if points.topic_ids is None else points.topic_ids.is_tiered(points.topic)
+    if known is not None:
+        return known
+    return points.has_log_start and local_start is not None and points.log_start < local_start

@@ -17,8 +17,8 @@ from recovery.partition.changes import Changes, joined, judged, writing
 from recovery.partition.cutting import Logs
 from recovery.partition.derive import SideFiles, derive_epochs, derive_side_files
 from recovery.partition.partition import Survey
-from recovery.partition.points import SMALL_FILE_LIMIT
-from recovery.partition.tiering import is_tiered, log_start_of, lost_epochs
+from recovery.partition.points import SMALL_FILE_LIMIT, is_tiered
+from recovery.partition.tiering import log_start_of, lost_epochs
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import SetAside
 from recovery.segment.index_checks import load_checked

@@ -16,26 +16,10 @@ from checkpoint.offsets import LOG_START_OFFSETS
 from recovery.partition.changes import Changes
 from recovery.partition.cutting import Logs, ends_below_its_start
 from recovery.partition.partition import Survey
-from recovery.partition.points import Points
+from recovery.partition.points import Points, is_tiered
 from recovery.plan.decide import Decision
 from recovery.plan.findings import Damage, Finding
 from storage.base.units import Offset
-
-
-def is_tiered(points: Points, local_start: int | None) -> bool:
-    """Tell whether a remote tier may hold records of the partition. `local_start`: base of its first segment, if any.
-
-    The metadata log knows; without one the checkpoint tells, in which a broker notes a log start offset below the
-    first segment, or of 0, for tiered logs only.
-    """
-    if points.metadata:
-        return False
-    if points.has_log_start and points.log_start == 0:
-        return True
-    known = None if points.topic_ids is None else points.topic_ids.is_tiered(points.topic)
-    if known is not None:
-        return known
-    return points.has_log_start and local_start is not None and points.log_start < local_start
 
 
 def log_start_of(points: Points, logs: Logs) -> int:

@@ -121,8 +121,8 @@ class ScanOptions:
     """What a scan needs to know besides the bytes. `block_offsets`: of a block of which reports are wanted; 0: none.
 
     `ends_active`: the time index of the active segment, too, has to end with the largest timestamp, for a clean
-    shutdown marker will vouch for it. `running`: a broker appends to that segment, so that its last batch may be
-    incomplete, and preallocated zero bytes may follow.
+    shutdown marker will vouch for it, or a roll makes the segment a closed one. `running`: a broker appends to that
+    segment, so that its last batch may be incomplete, and preallocated zero bytes may follow.
     """
 
     __slots__ = (

@@ -163,9 +163,9 @@ def test_beside_a_marker_no_segment_is_rolled_and_where_it_is_refused_it_is() ->
 
 
 class Narrow(MemoryFs):
-    """A disk without room for the manifest of a partition."""
+    """A disk with room for the new points and the start of a broker, and not for what a roll takes beside them."""
 
-    room = 20 << 10
+    room = 60 << 10
 
     def free_bytes(self, path: Any) -> int:
         return self.room

@@ -23,8 +23,7 @@ from support.log_dirs import (
 )
 
 from checkpoint.leader_epoch import decode_epochs
-from recovery.partition.points import Points
-from recovery.partition.tiering import is_tiered
+from recovery.partition.points import Points, is_tiered
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import LogDirPlan
 from storage.batch.kraft import MetadataRecord, encode_metadata_record
