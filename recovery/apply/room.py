@@ -10,6 +10,7 @@ from typing import Final
 from recovery.apply.copying import data_end
 from recovery.apply.part import Part
 from recovery.apply.staging import temporaries
+from recovery.plan.findings import Damage
 from recovery.plan.plan import (
     Action,
     KeepCopy,
@@ -40,7 +41,7 @@ class Room:
     """What a plan needs, by its parts; `check` asks before the first effect, `check_left` before the first change."""
 
     def __init__(self, fs: ReadFs, plan: LogDirPlan, parts: Sequence[Part]) -> None:
-        self._fs, self._log_dir, self._parts = fs, plan.log_dir, parts
+        self._fs, self._plan, self._log_dir, self._parts = fs, plan, plan.log_dir, parts
         self._orders = parts[0].orders
         self._start = (_START + _START_OF_LOG * len(plan.partitions)) * _PAGE
 
@@ -64,7 +65,7 @@ class Room:
         if elsewhere is None or self._fs.stat(elsewhere).device == self._fs.stat(self._log_dir).device:
             if here + copies <= free:
                 return None
-            helps = self._orders.keeps_beside and here - self._deleted() + _PAGE <= free
+            helps = self._orders.keeps_beside and here - self._would_free() + _PAGE <= free
             return NoRoom(self._log_dir, here + copies, free, helps=helps)
         room = self._fs.free_bytes(elsewhere)
         if copies > room:
@@ -96,12 +97,21 @@ class Room:
 
     def _deleted(self) -> int:
         """Return what is freed once the leftovers have gone."""
-        return sum(self._freed(leftover) for part in self._parts for leftover in part.deleted)
+        return sum(self._freed(leftover.path) for part in self._parts for leftover in part.deleted)
 
-    def _freed(self, leftover: SetAside) -> int:
-        stat = self._fs.stat(leftover.path)
+    def _would_free(self) -> int:
+        """Return what another place for the copies would free: a new plan then sets aside what now is left there."""
+        leftovers = {f.path for f in self._plan.findings if f.kind is Damage.LEFTOVER_DELETED}
+        others = {path.parent for path in leftovers} - {part.directory for part in self._parts}
+        return sum(map(self._freed, leftovers)) - _PAGE * len(others)  # a page for names, as for each part
+
+    def _freed(self, leftover: PurePath) -> int:
+        try:
+            stat = self._fs.stat(leftover)
+        except FileVanished:
+            return 0
         # An index may have more bytes than pages, and a file with another name frees nothing.
-        return 0 if stat.links > 1 or leftover.path.name.endswith(_SPARSE) else stat.size
+        return 0 if stat.links > 1 or leftover.name.endswith(_SPARSE) else stat.size
 
     def _copies(self) -> int:
         return sum(

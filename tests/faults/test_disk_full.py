@@ -28,12 +28,16 @@ from support.log_dirs import POINTS
 from support.needs import need_mounts
 from support.recovering import tree
 
+from recovery.plan.plan import PlanOptions
+
 PAGE = 4096
 PLAN_ID = re.compile(r'"plan_id": "[0-9a-f]{12}"')
 BIG = {
     name: data + bytes(3 * PAGE) + b"x" if name.endswith("20.log") else data for name, data in DAMAGES["torn"].items()
 }
 """A tail that takes more than one page to keep."""
+FREES = PlanOptions(frees_deleted=True)
+"""What `recover` asks for where nothing is kept beside the log."""
 
 
 @pytest.fixture
@@ -150,7 +154,7 @@ def test_with_copies_elsewhere_leftovers_go_there_first_and_a_full_disk_is_recov
     disk: Path, tmp_path: Path, free: int
 ) -> None:
     before = {**BIG, **BIG_LEFTOVERS}
-    wanted = recovered(before, tmp_path / "undisturbed")
+    wanted = recovered(before, tmp_path / "undisturbed", FREES)
     home = write_tree(disk / "data", before)
     (tmp_path / "kept").mkdir()
     fill(disk, free)
@@ -187,7 +191,7 @@ def test_losses_and_quarantine_know_of_copies_that_were_kept_elsewhere(disk: Pat
 
 def test_with_discard_leftovers_go_first_and_a_full_disk_is_recovered(disk: Path, tmp_path: Path) -> None:
     before = {**DAMAGES["torn"], **BIG_LEFTOVERS}
-    wanted = recovered(before, tmp_path / "undisturbed")
+    wanted = recovered(before, tmp_path / "undisturbed", FREES)
     home = write_tree(disk / "data", before)
     fill(disk, 0)
     done = logmend("recover", "--discard", home)

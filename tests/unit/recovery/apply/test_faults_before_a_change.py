@@ -19,6 +19,7 @@ from storage.base.errors import DiskFull, EnvironmentFault, NoRoom
 KEPT = PurePath("/kept")
 DELETED = "orders-0/00000000000000000000.log.deleted"
 FILES = damaged(KINDS["damage_with_later_segments"], files=SOUND) | {DELETED: b"left by retention" * 99}
+FREES = {"beside": False, "elsewhere": True, "discard": True}
 WAYS = {"beside": {}, "elsewhere": {"quarantine_dir": KEPT}, "discard": {"discard": True}}
 
 
@@ -29,7 +30,7 @@ def disk() -> MemoryFs:
 
 
 def carry_out(fs: MemoryFs, way: str, nth: int, methods: set[str]) -> tuple[Executed, Exception | None]:
-    planned = plan_log_dir(fs, TOP, OPTIONS)
+    planned = plan_log_dir(fs, TOP, OPTIONS._replace(frees_deleted=FREES[way]))
     done = Executed(planned.plan.plan_id)
     orders = Orders(done.plan_id, 1, "test", **WAYS[way])
     try:
@@ -95,7 +96,7 @@ class _Killed(FaultFs):
 )
 def test_what_a_killed_attempt_has_left_is_no_want_of_room_for_the_next_one(way: str, method: str, nth: int) -> None:
     def run(fs: MemoryFs, nth: int = 0) -> None:
-        planned = plan_log_dir(fs, TOP, OPTIONS)
+        planned = plan_log_dir(fs, TOP, OPTIONS._replace(frees_deleted=FREES[way]))
         orders = Orders(planned.plan.plan_id, 1, "test", **WAYS[way])
         faulty = _Killed(fs, nth, errno.EIO, only={method})
         execute(faulty, planned.plan, planned.content_of, orders, SilentReporter())
