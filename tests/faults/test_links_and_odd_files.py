@@ -176,7 +176,7 @@ def test_a_backup_made_after_a_recovery_stays_what_it_was_when_that_is_undone(
 
 def test_a_log_of_ones_own_that_has_a_backup_made_of_hard_links_grows_beside_it(tmp_path: Path) -> None:
     home = tmp_path / "data"
-    assert run("topics", "create", "--log-dir", home, "--topic", "t", "--partitions", "1")[0] == 0
+    assert run("topics", "create", "--init", "--log-dir", home, "--topic", "t", "--partitions", "1")[0] == 0
     append(home, '{"value":"a"}\n')
     backup = linked(home)
     was = tree(backup)

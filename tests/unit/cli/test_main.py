@@ -96,7 +96,7 @@ def test_a_fault_names_file_reason_and_the_next_thing_to_try() -> None:
         (ReadFault("opening", PATH, os_error(errno.EACCES)), "as the user"),
         (WriteFault("opening", PATH, os_error(errno.EROFS)), "read-only"),
         (WriteFault("syncing", PATH, os_error(errno.EIO)), "run recover again"),
-        (DiskFull("writing", PATH, os_error(errno.ENOSPC)), "--quarantine DIR"),
+        (DiskFull("writing", PATH, os_error(errno.ENOSPC)), "make room on the disk of /data/orders-0"),
         (FileVanished("opening", PATH, os_error(errno.ENOENT)), "mounted"),
         (LogDirInUse(PurePath("/data")), "logmend verify /data"),
         (UnsupportedFormat("magic 3"), "newer logmend"),

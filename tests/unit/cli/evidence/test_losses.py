@@ -70,7 +70,7 @@ def test_records_that_were_cut_come_out_again_each_one(brokers: list[Path], tmp_
     log = last_log(brokers[1], "ledger-0")
     whole = log.read_bytes()
     first = int.from_bytes(whole[8:12], "big") + 12
-    log.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    log.write_bytes(whole[:70] + bytes([whole[70] ^ 1]) + whole[71:])
     assert logmend("recover", brokers[1]).returncode == 0
     (loss,) = losses(brokers[1])
     done = logmend("quarantine", "export", "--plan", loss["plan_id"], brokers[1])
