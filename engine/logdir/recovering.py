@@ -31,7 +31,6 @@ def recover_log_dir(fs: Fs, log_dir: PurePath, options: ManagerOptions, now_ms: 
     Raises `LogDirHeld` and `LogDirStopped` before anything is changed, what planning and carrying out raise, and
     `LogmendError` if the second look finds work, which is a fault of ours.
     """
-
     # No broker scans the logs after this: their last time indexes, too, have to end with the largest timestamp.
     wanted = options.recovery._replace(clean_marker=True)
 
