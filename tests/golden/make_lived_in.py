@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import tarfile
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from interop.broker_load import CONFIG, Ledger, Load, create_topics
@@ -19,6 +20,10 @@ from support.waiting import until
 
 SETTINGS = CONFIG | {"metadata.log.max.snapshot.interval.ms": "1000", "file.delete.delay.ms": "600000"}
 INTERVALS = ("512", "9000")
+
+
+def _has_snapshots(data: Path, count: int) -> bool:
+    return len(list(data.glob("__cluster_metadata-0/*.checkpoint"))) >= count
 
 
 def main(out: Path) -> None:
@@ -35,7 +40,7 @@ def main(out: Path) -> None:
             load = Load(cluster, interval, ledger)
             load.start()
             until(lambda: len(list(data.glob("profiles-0/*.log.deleted"))) >= 2)
-            until(lambda count=number: len(list(data.glob("__cluster_metadata-0/*.checkpoint"))) > count)
+            until(partial(_has_snapshots, data, number + 1))
             load.end()
             broker.stop()
         with tarfile.open(out / "lived-in.tar.gz", "w:gz") as archive:

@@ -109,7 +109,11 @@ def lived(directory: Path) -> Iterator[Lived]:
 
             def delivered(error: object, message: Message) -> None:
                 if error is None:
-                    acknowledged.setdefault(message.partition(), {})[message.offset()] = message.value()
+                    partition, offset, value = message.partition(), message.offset(), message.value()
+                    assert partition is not None
+                    assert offset is not None
+                    assert value is not None
+                    acknowledged.setdefault(partition, {})[offset] = value
 
             settings = {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 2,
                         "batch.size": 3000, "log_level": 0}  # fmt: skip
@@ -146,8 +150,9 @@ def served(cluster: Cluster, partition: int) -> dict[int, bytes]:
         deadline = time.monotonic() + 30
         while low < high and max(found, default=-1) < high - 1 and time.monotonic() < deadline:
             for message in consumer.consume(500, timeout=1):
-                if message.error() is None:
-                    found[message.offset()] = message.value()
+                offset, value = message.offset(), message.value()
+                if message.error() is None and offset is not None and value is not None:
+                    found[offset] = value
         return found
     finally:
         consumer.close()

@@ -15,14 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
 from interop.broker_load import CONFIG, PARTITIONS, SEGMENT_BYTES, Ledger, Load, create_topics, producer
 from interop.kafka_lab import Cluster, run_java
 from support.command import logmend

@@ -47,7 +47,7 @@ def consume(bootstrap: str) -> list[str]:
             if message is None:
                 break
             assert message.error() is None, message.error()
-            values.append(message.value().decode())
+            values.append((message.value() or b"").decode())
     finally:
         consumer.close()
     return values

@@ -100,7 +100,8 @@ def test_at_every_free_size_a_recovery_is_whole_or_has_changed_nothing(
             fill(log_dir, pages * PAGE)
             (log_dir / ".lock").touch()
             was = tree(log_dir)
-            words = {"--quarantine": ["--quarantine", kept], "--discard": ["--discard"], "": []}[flag]
+            places: dict[str, list[object]] = {"--quarantine": ["--quarantine", kept], "--discard": ["--discard"]}
+            words = places.get(flag, [])
             done = logmend("recover", *words, log_dir)
             if done.returncode == 0:
                 assert logmend("recover", "--dry-run", log_dir).returncode == 0

@@ -8,12 +8,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from interop.kafka_lab import HERE, KAFKA, Broker, Cluster
 from support.waiting import until
@@ -56,6 +56,10 @@ def start(directory: Path, version: str = KAFKA) -> Cluster:
     return Cluster(directory, version=version, config=settings)
 
 
+def _noting(records: list[Any]) -> Callable[[KafkaError | None, Message], None]:
+    return lambda _, message: records.append((message.offset(), message.value()))
+
+
 @dataclass(slots=True)
 class Life:
     """What a broker was given before it ended."""
@@ -91,7 +95,7 @@ class Life:
                     PAYMENTS,
                     b"%d " % number * 50,
                     partition=0,
-                    on_delivery=lambda _, message, to=taken: to.append((message.offset(), message.value())),
+                    on_delivery=_noting(taken),
                 )
                 paying.poll(0)
             if commit:
@@ -156,7 +160,8 @@ def read_all(cluster: Cluster, *, isolation: str = "read_committed") -> Contents
         "check.crcs": True,
         "log_level": 0,
     }
-    reader, found = Consumer(settings), {topic: {} for topic in TOPICS}
+    reader = Consumer(settings)
+    found: dict[str, dict[Any, Any]] = {topic: {} for topic in TOPICS}
     try:
         for topic in TOPICS:
             low, _ = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=_PATIENCE)
@@ -164,11 +169,11 @@ def read_all(cluster: Cluster, *, isolation: str = "read_committed") -> Contents
         deadline, unfinished = time.monotonic() + _PATIENCE, set(TOPICS)
         while unfinished and time.monotonic() < deadline:
             for message in reader.consume(2000, 0.2):
-                error, topic = message.error(), message.topic()
+                error, name = message.error(), str(message.topic())
                 if error is None:
-                    found[topic][message.offset()] = message.value()
+                    found[name][message.offset()] = message.value()
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    unfinished.discard(topic)
+                    unfinished.discard(name)
                 elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
                     raise KafkaException(error)
         assert not unfinished, f"the ends of {sorted(unfinished)} were not reached"
