@@ -282,7 +282,10 @@ def await_leaders(cluster: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
 
     def unled() -> set[str]:
-        topics = admin.list_topics(timeout=20).topics
+        try:
+            topics = admin.list_topics(timeout=20).topics
+        except KafkaException:  # it is not up yet
+            return set(PARTITIONS)
         led = {f"{name}-{n}" for name, topic in topics.items() for n, p in topic.partitions.items() if p.leader >= 0}
         return set(PARTITIONS) - led
 

@@ -109,7 +109,7 @@ def test_torn_and_missing_small_files_cost_no_remote_segment(killed: Life, life:
 def test_a_torn_local_log_is_cut_and_the_remote_tier_is_served(life: Life) -> None:
     (log,) = (life.log_dir / f"{ORDERS}-0").glob("*.log")
     data = bytearray(log.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[len(data) // 2 + 100] ^= 1  # in the payload of a batch, not in an offset
     log.write_bytes(data)
     status, told = recover(life)
     assert status == 0, told

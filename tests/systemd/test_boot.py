@@ -180,7 +180,6 @@ def test_a_unit_that_fails_for_good_is_told_of(machine: Machine) -> None:
 
 
 def test_a_directory_of_ours_is_recovered_telling_how_far_opened_and_shut_down_cleanly(machine: Machine) -> None:
-    machine.run("rm", "/var/lib/kafka/own/.keep")
     machine.run("touch", "/opt/test/slow")
     machine.run("systemctl", "start", "--no-block", "logmend")
     said = machine.until(lambda: re.search("recovering .*", machine.show("logmend", "StatusText")))
