@@ -179,6 +179,8 @@ class Broker:
         return {
             "broker.id": str(self.number),
             "zookeeper.connect": f"127.0.0.1:{self.cluster.zookeeper_port}",
+            # A broker that was killed is not let in again before its session is over.
+            "zookeeper.session.timeout.ms": "3000",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "host.name": "127.0.0.1",
             "port": str(self.port),
@@ -261,7 +263,9 @@ class Cluster:
     def _start_zookeeper(self) -> None:
         home = self.directory / "zookeeper"
         home.mkdir(exist_ok=True)
-        settings = {"dataDir": home, "clientPort": self.zookeeper_port, "clientPortAddress": "127.0.0.1"}
+        settings = {
+            "dataDir": home, "clientPort": self.zookeeper_port, "clientPortAddress": "127.0.0.1", "tickTime": 500,
+        }  # fmt: skip
         text = "".join(f"{key}={value}\n" for key, value in settings.items()) + "admin.enableServer=false\n"
         (home / "zoo.properties").write_text(text)
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
