@@ -6,6 +6,7 @@ with which seed the first begins; LOGMEND_LIFE_KEEP=DIR keeps the directories of
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from interop.test_recover_live_broker import (
     saying,
     start_again,
 )
+from support.waiting import until
 
 LIVES = int(os.environ.get("LOGMEND_LIVES", "1"))
 ROUNDS = int(os.environ.get("LOGMEND_LIFE_ROUNDS", "2"))
@@ -30,6 +32,18 @@ FIRST = int(os.environ.get("LOGMEND_LIFE_SEED", "1"))
 KEEP = os.environ.get("LOGMEND_LIFE_KEEP")
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(300 + 300 * ROUNDS)]
+
+
+def await_transactions(life: Life) -> None:
+    """Check what a reader of committed records sees: behind a kill the broker has yet to write the last markers."""
+
+    def are_served() -> bool:
+        with contextlib.suppress(AssertionError):
+            check_transactions(life.ledger, read_all(life.cluster, isolation="read_committed"))
+            return True
+        return False
+
+    until(are_served, 60)
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + LIVES))
@@ -43,4 +57,4 @@ def test_a_broker_that_lives_gets_no_alarm_and_loses_nothing(kafka_cluster: Call
         assert saying(printed, *CUTS, *MORE_CUTS, *REBUILDS) == []
         life.check_no_alarm("just after the start")
         check_readable(life.promised(), read_all(life.cluster))
-        check_transactions(life.ledger, read_all(life.cluster, isolation="read_committed"))
+        await_transactions(life)
