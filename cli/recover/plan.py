@@ -16,11 +16,9 @@ from cli.settings.arguments import (
     add_roll,
     add_work,
     flags_of,
-    options_of,
+    recovery_options,
     require_paths,
-    roll_from,
     settings_of,
-    wants_marker,
 )
 from cli.settings.settings import Settings
 from cli.settings.targets import Target, TargetKind, absolute, with_metadata_dir, write_new
@@ -50,13 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Plan and print; return the worst status of the log directories."""
     settings = settings_of(arguments, environment)
-    options = options_of(
-        settings,
-        accept_loss=arguments.accept_loss,
-        heals=bool(arguments.heal_from),
-        clean_marker=wants_marker(arguments),
-        roll_from=roll_from(arguments),
-    )
+    options = recovery_options(arguments, settings)
     flags = flags_of(arguments, options)
     return show_plan(console, settings, options, flags, out=arguments.out, replicas=replicas_of(arguments, ()))
 

@@ -18,11 +18,9 @@ from cli.settings.arguments import (
     add_roll,
     add_work,
     flags_of,
-    options_of,
+    recovery_options,
     require_paths,
-    roll_from,
     settings_of,
-    wants_marker,
 )
 from cli.settings.targets import with_metadata_dir
 from cli.version import version
@@ -51,13 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Recover every log directory and return the worst status."""
     settings = settings_of(arguments, environment)
-    options = options_of(
-        settings,
-        accept_loss=arguments.accept_loss,
-        heals=bool(arguments.heal_from),
-        clean_marker=wants_marker(arguments),
-        roll_from=roll_from(arguments),
-    )
+    options = recovery_options(arguments, settings)
     flags = flags_of(arguments, options)
     if arguments.dry_run:
         return show_plan(console, settings, options, flags, replicas=replicas_of(arguments, ()))

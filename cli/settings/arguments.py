@@ -108,6 +108,17 @@ def options_of(
     )
 
 
+def recovery_options(arguments: argparse.Namespace, settings: Settings) -> PlanOptions:
+    """Return the options of the plan that `plan` shows and `recover` carries out."""
+    return options_of(
+        settings,
+        accept_loss=arguments.accept_loss,
+        heals=bool(arguments.heal_from),
+        clean_marker=wants_marker(arguments),
+        roll_from=roll_from(arguments),
+    )
+
+
 def flags_of(arguments: argparse.Namespace, options: PlanOptions) -> Flags:
     """Return the words of this command line that a next command needs as well, to see and do the same.
 

@@ -198,7 +198,7 @@ class Life:
         run_java(self.cluster.version, self.cluster.directory, self.cluster.directory / "share.out", tool, *words)
 
     def promised(self) -> dict[str, dict[int, tuple[bytes | None, bytes | None]]]:
-        """Return the acknowledged records that nobody asked to delete."""
+        """Return the acknowledged records that no client has deleted."""
         return {
             name: {
                 offset: content
