@@ -146,7 +146,7 @@ def test_a_follower_truncates_to_below_a_rolled_segment_and_follows_its_leader(
     produce(cluster, ["afterwards"], "1")
     cluster[1].start()
     wait_for(cluster, 2, {1, 2})
-    for broker in cluster.brokers:
+    for broker in cluster.brokers[1:]:  # the first holds the quorum: without it a stop would wait for a controller
         broker.stop()
     assert int(active(follower, f"{TOPIC}-0").stem) <= 100
     mine, theirs = (b"".join(p.read_bytes() for p in segments(at, f"{TOPIC}-0")) for at in (follower, leader))
