@@ -45,6 +45,7 @@ from support.recovered import (
     assert_restorable,
     next_time,
 )
+from support.tiers import deep
 
 from checkpoint.offsets import decode_offsets
 from recovery.evidence.kept import find_kept
@@ -263,7 +264,7 @@ def test_two_kinds_of_damage_at_once_end_as_undisturbed_too(one: str, other: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["torn_tail", "damage_with_later_segments", "epochs_wrong", "swap_half_renamed"])
+@pytest.mark.parametrize("kind", ["torn_tail", deep("damage_with_later_segments"), "epochs_wrong", "swap_half_renamed"])
 def test_several_damaged_partitions_end_as_undisturbed(kind: str) -> None:
     files = damaged(KINDS[kind], files=TWO)
     points = files.pop(POINTS)
