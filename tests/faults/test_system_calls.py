@@ -128,7 +128,7 @@ POINTS_STAY = "make room: the recovery points stay as they were"
 """A full disk at the very last step: everything is in order but for that, and the next run does it."""
 
 
-@pytest.fixture(params=sorted(DAMAGES))
+@pytest.fixture
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
     need("strace")
     before = DAMAGES[request.param]
@@ -200,6 +200,7 @@ def check_killed(done: subprocess.CompletedProcess[str], fault: Fault) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200 if EVERYTHING else 300)
+@pytest.mark.parametrize("scene", ["broken_in_the_middle", "left_over", deep("torn"), deep("zeroed")], indirect=True)
 @pytest.mark.parametrize("forever", [pytest.param(False, id="once"), deep(True, id="from then on")])
 def test_a_call_that_fails_ends_in_status_5_with_nothing_lost_and_the_next_run_repairs(
     scene: Scene, forever: bool
@@ -220,6 +221,7 @@ def test_an_interrupted_call_is_made_again_or_reported(scene: Scene) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200 if EVERYTHING else 300)
+@pytest.mark.parametrize("scene", ["torn", "zeroed", deep("broken_in_the_middle"), deep("left_over")], indirect=True)
 def test_a_kill_before_any_call_loses_nothing_and_the_next_run_repairs(scene: Scene) -> None:
     tried = chosen(scene, dict.fromkeys(CALLS, ("KILL",)))
     assert [why for fault in tried if (why := fault_in(scene, fault, check_killed))] == []
