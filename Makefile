@@ -14,7 +14,7 @@ APPLY ?=
 T ?= $(addprefix tests/unit/,storage checkpoint recovery engine daemon server wire) tests/crash
 CODE := storage checkpoint recovery wire engine daemon server audit cli
 BUILT_FROM := pyproject.toml $(wildcard storage/*/*.c storage/*/*.h)
-PYTEST := python -m pytest -n 2 --dist worksteal --timeout 300
+PYTEST := python -m pytest -n 2 --dist worksteal --timeout 900
 
 N ?= 60
 STATES ?= 300

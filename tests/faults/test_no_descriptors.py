@@ -98,7 +98,7 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200 if EVERYTHING else 300)
+@pytest.mark.timeout(7200 if EVERYTHING else 900)
 @pytest.mark.parametrize(
     ("prepare", "damage"), spread(itertools.product([recover, recover_in_threads, apply, heal], sorted(DAMAGES)), 5)
 )

@@ -32,7 +32,7 @@ from interop.test_recover_live_broker import (
 )
 from support.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 SCANNED = re.compile(r"partition=(\S+?),.*Recovering unflushed segment (\d+)")
 CONFIG = {"log.retention.check.interval.ms": "1000", "file.delete.delay.ms": "100"}
@@ -119,7 +119,7 @@ def wait_for(cluster: Cluster, leader: int, isr: set[int]) -> None:
     client = AdminClient({"bootstrap.servers": cluster.bootstrap})
 
     def leads() -> bool:
-        seen = client.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.get(0)
+        seen = client.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.get(0)
         return seen is not None and seen.leader == leader and set(seen.isrs) >= isr
 
     until(leads, 180)

@@ -176,7 +176,7 @@ class Machine:
                 self._process.wait(10)
             if self._process.poll() is None:
                 self._process.kill()
-                self._process.wait(10)
+                self._process.wait(60)
         for place in _CGROUPS.glob("*/payload"), _CGROUPS.glob("*/supervisor"):
             for group in place:
                 _remove_groups(group)
