@@ -53,7 +53,7 @@ def run(words: list[str], home: Path, text: str = "", before: tuple[str, ...] = 
     command = [*before, sys.executable, "-m", "cli.main", *words, "--log-dir", str(home)]
     return subprocess.run(
         command, env=environment(PYTHONDONTWRITEBYTECODE="1"), input=text, capture_output=True, text=True, check=False,
-        timeout=60, cwd=ROOT,
+        timeout=180, cwd=ROOT,
     )  # fmt: skip
 
 

@@ -183,7 +183,7 @@ def test_a_log_of_ones_own_that_has_a_backup_made_of_hard_links_grows_beside_it(
 
 def append(home: Path, lines: str) -> None:
     command = [sys.executable, "-m", "cli.main", "append", "--log-dir", str(home), "--topic", "t"]
-    subprocess.run(command, env=environment(), input=lines, text=True, check=True, timeout=60, cwd="/")
+    subprocess.run(command, env=environment(), input=lines, text=True, check=True, timeout=180, cwd="/")
 
 
 def test_a_directory_mounted_in_the_place_of_a_partition_is_worked_on_as_one(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def raw_in(data: bytes) -> Iterator[str]:
 def run(*words: object, cwd: str = "/") -> subprocess.CompletedProcess[bytes]:
     command: list[str | bytes] = [sys.executable, "-m", "cli.main", *(os.fsencode(str(word)) for word in words)]
     return subprocess.run(
-        command, env=environment(LC_ALL="C.UTF-8"), capture_output=True, check=False, timeout=60, cwd=cwd
+        command, env=environment(LC_ALL="C.UTF-8"), capture_output=True, check=False, timeout=180, cwd=cwd
     )
 
 

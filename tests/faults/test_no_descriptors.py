@@ -61,7 +61,7 @@ def run(home: Path, fault_at: int, *words: str) -> tuple[subprocess.CompletedPro
         env["PYTHONPATH"] = f"{patch}:{ROOT}"
         done = subprocess.run(
             [sys.executable, "-m", "cli.main", *words], env=env, capture_output=True, text=True, check=False,
-            timeout=60, cwd="/", pass_fds=[trace.fileno()],
+            timeout=180, cwd="/", pass_fds=[trace.fileno()],
         )  # fmt: skip
         return done, trace.seek(0, 2)
 

@@ -158,7 +158,7 @@ class Machine:
         """Return the journal, or that of a unit."""
         return self.run("journalctl", "--no-pager", "-o", "short-monotonic", *words, check=False)
 
-    def until(self, look: Callable[[], T], seconds: float = 90) -> T:
+    def until(self, look: Callable[[], T], seconds: float = 240) -> T:
         """Return the first answer of `look` that is true; where none is, fail with the machine's last words."""
         return until(look, seconds, say=self._last_words)
 
