@@ -251,9 +251,11 @@ def read_all(
     reader = Consumer(settings)
     found: dict[str, dict[int, Content]] = {name: {} for name in partitions}
     try:
-        for name in partitions:
-            low, _ = reader.get_watermark_offsets(TopicPartition(*place(name)), timeout=_PATIENCE)
-            reader.incremental_assign([TopicPartition(*place(name), low)])
+        lows = {
+            name: reader.get_watermark_offsets(TopicPartition(*place(name)), timeout=_PATIENCE)[0]
+            for name in partitions
+        }
+        reader.incremental_assign([TopicPartition(*place(name), low) for name, low in lows.items()])
         deadline, unfinished = time.monotonic() + _PATIENCE, set(partitions)
         while unfinished and time.monotonic() < deadline:
             for message in reader.consume(2000, 0.2):
@@ -262,6 +264,11 @@ def read_all(
                     found[name][offset] = (message.key(), message.value())
                 elif error is not None and error.code() == KafkaError._PARTITION_EOF:
                     unfinished.discard(name)
+                elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    # A broker that has not yet read what its remote tier holds knows no offset below its local tier.
+                    reader.incremental_unassign([TopicPartition(*place(name))])
+                    again = max(found[name], default=lows[name] - 1) + 1
+                    reader.incremental_assign([TopicPartition(*place(name), again)])
                 elif error is not None and not error.retriable() and error.code() != KafkaError._TRANSPORT:
                     raise KafkaException(error)
         assert not unfinished, f"the ends of {sorted(unfinished)} were not reached"
