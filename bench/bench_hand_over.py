@@ -80,8 +80,9 @@ def put_back(kept: Path, log_dir: Path) -> None:
             shutil.copy2(before, after)
         elif before.stat().st_size != after.stat().st_size or before.read_bytes() != after.read_bytes():
             with after.open("r+b") as file:
-                file.write(before.read_bytes())
-                file.truncate()
+                file.truncate(0)
+                file.write(before.read_bytes().rstrip(b"\0"))  # a preallocated index is a hole, and stays one
+                file.truncate(before.stat().st_size)
     os.sync()
 
 
