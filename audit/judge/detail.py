@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
-from audit.judge.compare import Batch, Replica, Told
+from audit.judge.replicas import Batch, Replica, Told
 from audit.tables.reading import open_place
 from storage.base.errors import CorruptData, EnvironmentFault, FileVanished
 from storage.batch.batch import parse_header

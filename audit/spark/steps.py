@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from audit.judge.compare import BlockState
 from audit.judge.detail import DiskFetch, SegmentPlace
+from audit.judge.replicas import BlockState
 from audit.judge.verdicts import Fleet, PartitionState, ReplicaState, judge
 from audit.scan.listing import LISTED, ListedSegment, ReplicaRow, audit_row, list_log_dir, unreadable
 from audit.scan.metadata import AssignedRow, read_metadata

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from audit.judge.compare import BlockState
 from audit.judge.detail import DiskFetch, SegmentPlace
+from audit.judge.replicas import BlockState
 from audit.judge.verdicts import PartitionState, ReplicaState, judge
 from audit.scan.listing import ListedSegment, LogDirRow, ReplicaRow, list_log_dir
 from audit.scan.metadata import AssignedRow
