@@ -20,7 +20,6 @@ from checkpoint.offsets import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     decode_offsets,
-    encode_offsets,
 )
 from engine.manager.cleaning import RETRY_MS
 from engine.manager.manager import LogManager
@@ -28,7 +27,6 @@ from engine.settings.options import Intervals
 from engine.settings.refusals import LogDirHeld, NoLogDir, PartitionOffline, UnknownTopic
 from storage.base.config import LogConfig
 from storage.base.errors import ConfigInvalid, DiskFull, WriteFault
-from storage.base.names import parse_directory_name
 from storage.base.refusals import OutOfOrderSequence
 from storage.base.units import Epoch, Offset, TopicPartition
 
@@ -140,33 +138,6 @@ def test_an_unclean_directory_beside_a_clean_one_is_recovered_alone() -> None:
     fs.remove(B / CLEAN_SHUTDOWN)
     with open_manager(fs, [A, B]) as manager:
         assert [len(log_dir.partitions) for log_dir in manager.log_dirs] == [1, 1]
-
-
-@pytest.mark.parametrize(
-    "name", ["orders-0.x-stray", "orders-0.0123456789abcdef0123456789abcdef-future", "__cluster_metadata-0"]
-)
-@pytest.mark.parametrize("flushed", [0, 4, 5])
-def test_zeros_behind_the_entries_of_an_index_are_taken_off(name: str, flushed: int) -> None:
-    """A broker that was killed leaves them in logs that the engine does not open: a marker would vouch for them."""
-    entry = (4).to_bytes(4, "big") + len(batch_v2(0, 4)).to_bytes(4, "big")
-    home = f"/a/{name}"
-    points = encode_offsets({parse_directory_name(name).partition: Offset(flushed)})
-    fs = MemoryFs({
-        f"/a/{RECOVERY_POINTS}": points,
-        f"{home}/partition.metadata": b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n",
-        f"{home}/{0:020d}.log": batch_v2(0, 4) + batch_v2(4, 1),
-        f"{home}/{0:020d}.index": entry + bytes(80),
-        f"{home}/{0:020d}.timeindex": bytes(96),
-        f"{home}/{9:020d}.index.deleted": bytes(8),
-    })  # fmt: skip
-    with open_manager(fs, [A]):
-        left = fs.contents(home)
-    assert left[f"{0:020d}.index"] == entry
-    assert not left[f"{0:020d}.timeindex"].endswith(bytes(12))
-    assert left[f"{9:020d}.index.deleted"] == bytes(8)
-    before = left
-    with open_manager(fs, [A]):
-        assert fs.contents(home) == before
 
 
 # ---- appends
