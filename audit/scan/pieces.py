@@ -14,10 +14,10 @@ from audit.tables.schema import BLOCK_OFFSETS, Binary, Int, Ints, Long, SegmentR
 from audit.tables.wire import PackedBlocks, digest_of
 from recovery.segment.segment_report import Depth
 from storage.base.errors import EnvironmentFault
+from storage.base.rows import BatchRows
 from storage.disk.fs import ReadFs
 from storage.index.indexes import OFFSET_ENTRY
 from storage.kernel.fold import SegmentFold
-from storage.kernel.rows import BatchRows
 from storage.reading.log_reader import LogReader
 
 _INDEX_LIMIT: Final = 64 << 20

@@ -14,10 +14,10 @@ from recovery.plan.findings import Damage
 from recovery.segment.epoch_runs import leave_out_undercut
 from recovery.segment.segment_report import SegmentReport
 from storage.base.errors import BatchCorrupt
+from storage.base.rows import BatchRows, ProducerEvent
 from storage.base.units import Epoch, Offset
 from storage.disk.fs import ReadFs
 from storage.index.txn_index import AbortedTxn, encode_txn_index
-from storage.kernel.rows import BatchRows, ProducerEvent
 from storage.producers.producer_state import ProducerState
 from storage.reading.log_reader import LogReader
 

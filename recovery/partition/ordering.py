@@ -21,10 +21,10 @@ from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import ROOM, Room, SegmentReport
 from recovery.segment.verify import damage_finding, scan_segment
 from storage.base.errors import BatchCorrupt
+from storage.base.rows import Stop
 from storage.base.units import Offset
 from storage.batch.batch import BatchHeader, add_to_sequence, parse_header
 from storage.disk.fs import FileStat, ReadFile, ReadFs
-from storage.kernel.rows import Stop
 from storage.reading.log_reader import LogReader
 from storage.reading.segment_walk import first_batch_reaching
 

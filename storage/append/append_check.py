@@ -16,6 +16,7 @@ from storage.append.append_records import ENCODED_LIMIT, Judge, decode, judge_re
 from storage.base.config import PRODUCER, LogConfig
 from storage.base.errors import BatchCorrupt, UnsupportedFormat
 from storage.base.refusals import InvalidRecord, InvalidTimestamp, OffsetsOutOfOrder, RecordTooLarge
+from storage.base.rows import CONTROL_NONE, BatchRows, ProducerEvent, Stop
 from storage.batch.batch import (
     CONTROL_BIT,
     LOG_APPEND_TIME_BIT,
@@ -30,7 +31,6 @@ from storage.batch.batch import (
 )
 from storage.batch.record import Record, encode_batch
 from storage.codec.compression import Codec
-from storage.kernel.rows import CONTROL_NONE, BatchRows, ProducerEvent, Stop
 from storage.kernel.scan import scan_batches
 from storage.producers.producers import Origin, events_of
 from storage.segment.segment_types import BatchEnd

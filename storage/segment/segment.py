@@ -11,12 +11,12 @@ from pathlib import PurePath
 from typing import Final, TypeVar
 
 from storage.base.names import FileRole, FileState, segment_file_name
+from storage.base.rows import Data
 from storage.base.units import INT32_MAX, Offset, TimestampMs
 from storage.disk.fs import FileStat, Fs, OsReadFile, ReadFile
 from storage.index.index_file import NAMES
 from storage.index.indexes import TimeEntry
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import Data
 from storage.reading.segment_walk import BatchPlace, first_batch_reaching, walk_places
 from storage.segment.log_file import LogFile
 from storage.segment.segment_indexes import INDEX_ROLES, SegmentIndexes
