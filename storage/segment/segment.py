@@ -247,15 +247,15 @@ class LogSegment:
     def truncate_to(self, offset: Offset, now_ms: int) -> int:
         """Cut off the first batch that reaches `offset` and all behind it, without a sync; return the bytes cut off."""
         batch, before = self.find(offset), self.size
-        kept = before if batch is None else batch.position
+        end = before if batch is None else batch.position
         self.indexes.truncate(offset)
-        self._log.truncate(kept)
-        if not kept:
+        self._log.truncate(end)
+        if not end:
             self.created_ms, self._first_timestamp = now_ms, None
         self._unindexed_bytes = 0
         if self.largest().timestamp >= 0:
             self._largest = self._read_largest()
-        return before - kept
+        return before - end
 
     def _read_largest(self) -> tuple[int, int]:
         """Return the last time entry, or what a batch behind it has if that is larger."""
