@@ -165,7 +165,7 @@ class _Recovery:
             now_ms = time.time_ns() // 1_000_000 + later_ms
             orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
             contents, reporter = made.content_of, self._work.reporter
-            execute(self._fs, plan, contents, orders, reporter, threads=_APPLY_THREADS, together=True, done=effects)
+            execute(self._fs, plan, contents, orders, reporter, threads=_APPLY_THREADS, together=True, effects=effects)
             self._work.synced.setdefault(order.target, set()).update(effects.synced)
         except PlanStale as error:
             # A file that could not be read is no sign that it has changed: the finding says why, with status 5.

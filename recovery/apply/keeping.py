@@ -132,15 +132,15 @@ class Keeper:
 
     def _old(self, path: PurePath, reason: str, result_size: int, result_sha256: str) -> Item:
         """Keep a file that another one takes the place of: by a second name, elsewhere as a copy."""
-        stat, kept = self._fs.stat(path), self._part.kept(path)
+        stat, copy = self._fs.stat(path), self._part.kept(path)
         kept_size, sha256 = None, ""
         if self._elsewhere:
-            kept_size, sha256 = self._copy_old(path, stat, kept)
+            kept_size, sha256 = self._copy_old(path, stat, copy)
         else:
-            drop(self._fs, kept)
-            self._fs.link(path, kept)
+            drop(self._fs, copy)
+            self._fs.link(path, copy)
         return Item(
-            "replaced", path.name, reason, kept.name, size=stat.size, sha256=sha256, mtime_ns=stat.mtime_ns,
+            "replaced", path.name, reason, copy.name, size=stat.size, sha256=sha256, mtime_ns=stat.mtime_ns,
             result_size=result_size, result_sha256=result_sha256, kept_size=kept_size,
         )  # fmt: skip
 

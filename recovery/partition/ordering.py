@@ -137,7 +137,7 @@ def _scanned(
     survey: Survey, reports: Mapping[int, SegmentReport], logs: dict[PurePath, Ordered], reader: LogReader
 ) -> InOrder:
     """Scan the logs in order; one that would still be out of order, or has to be split, stays as it was found."""
-    seen, segments, options = dict(reports), list(survey.resolved.segments), survey.scan_options
+    scans, segments, options = dict(reports), list(survey.resolved.segments), survey.scan_options
     options.room = Room(ROOM)  # the file is not yet in this order: nothing could derive its indexes again
     shown = copy.copy(survey)
     shown.fs, shown.resolved = _OrderedFs(survey.fs, logs), copy.copy(survey.resolved)
@@ -152,9 +152,9 @@ def _scanned(
         if report is None:
             del logs[files.log]
         else:
-            seen[files.base_offset], segments[number] = report, ordered.files
+            scans[files.base_offset], segments[number] = report, ordered.files
     shown.resolved.segments = segments
-    return InOrder(shown, seen, logs)
+    return InOrder(shown, scans, logs)
 
 
 def splice_ordered(survey: Survey, logs: Logs, in_order: InOrder) -> Logs:
