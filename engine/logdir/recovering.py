@@ -29,7 +29,8 @@ def recover_log_dir(fs: Fs, log_dir: PurePath, options: ManagerOptions, now_ms: 
     `LogmendError` if the second look finds work, which is a fault of ours.
     """
     # No broker scans the logs after this: their last time indexes, too, have to end with the largest timestamp.
-    wanted = options.recovery._replace(clean_marker=True)
+    # A directory of ours is recovered whole, whatever topics are selected: one marker stands for all of its logs.
+    wanted = options.recovery._replace(clean_marker=True, topics=())
 
     def look(memory: Memory | None = None) -> Planned:
         return plan_log_dir(fs, log_dir, wanted, options.reporter, options.jobs, memory, LIST_ALL)
