@@ -90,7 +90,7 @@ class Judge:
 def go_on(manager: LogManager) -> None:
     assert manager.retain(LATER) == []
     assert manager.compact(LATER) == []
-    assert manager.each_log_dir(lambda log_dir: log_dir.remove_due(LATER + 120_000)) == []
+    assert manager.remove_due(LATER + 120_000) == []
 
 
 def chosen(strict: bool) -> Iterator[tuple[str, ...]]:
