@@ -23,6 +23,7 @@ from engine.manager.schedule import Schedule, Task
 from engine.manager.topics import Topics
 from engine.settings.options import ManagerOptions
 from engine.settings.refusals import PartitionOffline, UnknownTopic
+from storage.append.append_records import Verdict
 from storage.base.errors import DiskFull, EnvironmentFault, FileVanished, LogmendError
 from storage.base.names import FileRole
 from storage.base.refusals import LogUnusable
@@ -118,6 +119,7 @@ class LogManager:
         *,
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
+        verdict: Verdict | None = None,
     ) -> Appended | None:
         """Append a batch as the leader; it is replicated at once, there being no follower. Durable only when flushed.
 
@@ -126,7 +128,7 @@ class LogManager:
         """
         log_dir, partition = self._find(name)
         with self.fenced(log_dir):
-            done = partition.append(batch, now_ms, origin, transaction_version)
+            done = partition.append(batch, now_ms, origin, transaction_version, verdict)
             if done is not None:
                 partition.log.set_high_watermark(partition.log.log_end)
         return done
@@ -139,11 +141,12 @@ class LogManager:
         *,
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
+        verdict: Verdict | None = None,
     ) -> Appended | None:
         """Append as `append` does, but let no consumer see it before a `sync`, or a flush, has made it durable."""
         log_dir, partition = self._find(name)
         with self.fenced(log_dir):
-            return partition.append(batch, now_ms, origin, transaction_version)
+            return partition.append(batch, now_ms, origin, transaction_version, verdict)
 
     def sync(self, names: Iterable[TopicPartition], spread: Spread = map) -> dict[TopicPartition, LogmendError]:
         """Make all batches of these logs durable, and let consumers see them; return what failed, log by log.

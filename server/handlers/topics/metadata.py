@@ -7,10 +7,10 @@ Source: Apache Kafka 4.3.0, KafkaApis.handleTopicMetadataRequest, AuthHelper.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from server.api.dispatch import Call, Handler
+from server.api.dispatch import Answer, Call, Handler
 from server.api.errors import ErrorCode
 from server.api.lookup import ZERO_ID, TopicIds
 from server.api.versions import ApiKey
@@ -26,13 +26,20 @@ _CLUSTER_OPERATIONS: Final = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
 """Bits of `AclOperation`: there are no access rules, so every client may do everything."""
 _NOT_ASKED: Final = -(2**31)
 _BROKERS: Final = 1
+_AT_ONCE: Final = 100
+"""Topics that are looked up in the loop's thread."""
 
 
 def handlers(parts: Parts) -> dict[int, Handler]:
     """Return the handlers."""
     store, ids = parts.store, TopicIds(parts.store)
 
-    def metadata(call: Call) -> Mapping[str, object]:
+    def metadata(call: Call) -> Answer | Awaitable[Answer]:
+        asked = call.body.topics
+        is_short = len(store.topics() if asked is None else asked) <= _AT_ONCE
+        return answered(call) if is_short else store.in_background(lambda: answered(call))
+
+    def answered(call: Call) -> Mapping[str, object]:
         topics = store.topics()
         with_operations = bool(get(call.body, "include_topic_authorized_operations", False))
         answer = _Answer(topics, ids, store.leader_epoch, call.info.node_id, with_operations=with_operations)
