@@ -67,8 +67,12 @@ class Asking:
             return (
                 None if size is None or self._all(int.from_bytes(size, "big")) is None else int.from_bytes(size, "big")
             )
-        except ConnectionError:
+        except (ConnectionError, TimeoutError):
             return None
+
+    def patience(self, seconds: float) -> None:
+        """Take a response that does not come so soon for none."""
+        self._socket.settimeout(seconds)
 
     def ask(self, frame: bytes) -> int | None:
         """Send a frame and return as `answer_bytes` does."""
