@@ -10,12 +10,23 @@ from pathlib import Path
 
 import pytest
 from attacks.hostile import large_records, many_records, metadata_of, produce
-from attacks.victim import FRAMES_BYTES, MIB, PROCESS_BYTES, ROUNDS, SLOW_SECONDS, Asking, Victim, honest_under
+from attacks.victim import (
+    FRAMES_BYTES,
+    MIB,
+    PROCESS_BYTES,
+    ROUNDS,
+    SLOW_SECONDS,
+    Asking,
+    Victim,
+    honest_under,
+    percentile,
+)
 from support.waiting import until
 
 TOPIC = "attacked"
 HOSTILE = 8
-STOP_SECONDS = 60.0
+TURNS = 60
+STOP_SECONDS = 120.0
 """What SIGTERM takes at most: 5 s for requests, 10 s for appends, and what a busy machine adds."""
 
 
@@ -42,9 +53,10 @@ def test_an_honest_client_is_served_while_eight_hostile_ones_do_their_worst(
 ) -> None:
     victim, quiet = pair
     frame = ATTACKS[name]()
-    attacked, beside, acknowledged = honest_under(victim, quiet, frame, HOSTILE, 2 * ROUNDS)
-    limit = SLOW_SECONDS + 10 * beside
-    assert attacked < limit, f"99 of 100 turns took up to {attacked:.3f} s, {beside:.3f} s at a quiet listener"
+    attacked, beside, acknowledged = honest_under(victim, quiet, frame, HOSTILE, TURNS * ROUNDS)
+    limit = SLOW_SECONDS + 10 * max(beside)
+    slow = percentile(attacked, 95)
+    assert slow < limit, f"95 of 100 turns took up to {slow:.3f} s; {max(beside):.3f} s at most at a quiet listener"
     assert victim.peak_bytes < PROCESS_BYTES + FRAMES_BYTES, f"{victim.peak_bytes / MIB:.0f} MiB"
     victim.stopped(acknowledged)
 

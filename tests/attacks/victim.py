@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -31,7 +31,7 @@ PROCESS_BYTES: Final = 256 * MIB
 """What the process may take beside the budget of frames."""
 FRAMES_BYTES: Final = 256 * MIB
 SLOW_SECONDS: Final = 0.25
-"""The 99th percentile of an honest client while others do their worst, above what the machine costs anybody."""
+"""What others at their worst may add to the turns of an honest client, above what the machine costs anybody."""
 HONEST: Final = "honest"
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
@@ -96,6 +96,11 @@ class Asking:
     def __enter__(self) -> Self:
         return self
 
+    def cut(self) -> None:
+        """End the connection, also for a thread that waits for a response."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
@@ -103,18 +108,27 @@ class Asking:
 class Honest:
     """A stock client in a process of its own."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, turns: int) -> None:
         self.acknowledged = 0
         script = Path(__file__).with_name("honest.py")
         self._process = subprocess.Popen(
-            [sys.executable, str(script), bootstrap, HONEST], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(script), bootstrap, HONEST, str(turns)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n"
 
+    def begin(self) -> None:
+        """Let it have its turns."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
     def end(self) -> list[float]:
-        """Let it finish its turn; return the seconds of each."""
-        out, _ = self._process.communicate(timeout=WAIT * 4)
+        """Wait until it has had its turns; return the seconds of each."""
+        out, _ = self._process.communicate(timeout=WAIT * 10)
         assert self._process.returncode == 0, "the honest client failed"
         facts = json.loads(out)
         self.acknowledged = facts["acknowledged"]
@@ -126,9 +140,9 @@ class Honest:
         self._process.wait()
 
 
-def percentile_99(seconds: Sequence[float]) -> float:
-    """Return the 99th percentile, the largest of fewer than a hundred."""
-    return sorted(seconds)[max(len(seconds) * 99 // 100 - 1, 0) if len(seconds) >= 100 else -1]
+def percentile(seconds: Sequence[float], percent: int) -> float:
+    """Return what so many in a hundred are not above."""
+    return sorted(seconds)[len(seconds) * percent // 100]
 
 
 class Victim:
@@ -206,42 +220,44 @@ class Victim:
 
 @contextmanager
 def attacked_by(address: tuple[str, int], frame: bytes, connections: int) -> Iterator[list[int]]:
-    """Send a frame again and again on several connections at once; give the counts of answers, one of each."""
-    over, answers = threading.Event(), [0] * connections
+    """Send a frame again and again on several connections at once; give the counts of what each has sent."""
+    over, sent = threading.Event(), [0] * connections
+    current: dict[int, Asking] = {}
 
     def attack(number: int) -> None:
         while not over.is_set():
-            try:
-                with Asking(address) as connection:
-                    while not over.is_set() and connection.ask(frame) is not None:
-                        answers[number] += 1
-            except OSError:
-                continue
+            with suppress(OSError), Asking(address) as connection:
+                current[number] = connection
+                while not over.is_set():
+                    connection.send(frame)
+                    sent[number] += 1
+                    if connection.answer_bytes() is None:
+                        break
 
     threads = [threading.Thread(target=attack, args=(number,), daemon=True) for number in range(connections)]
     for thread in threads:
         thread.start()
     try:
-        yield answers
+        yield sent
     finally:
         over.set()
+        for connection in tuple(current.values()):
+            connection.cut()
         for thread in threads:
             thread.join(WAIT * 4)
 
 
-def honest_under(victim: Victim, quiet: Victim, frame: bytes, connections: int, turns: int) -> tuple[float, float, int]:
-    """Return the percentiles of a client under attack and of one beside it, and how many records were acknowledged.
-
-    The attack goes on until each hostile connection has had so many answers, or the honest client as many turns.
-    """
+def honest_under(
+    victim: Victim, quiet: Victim, frame: bytes, connections: int, turns: int
+) -> tuple[list[float], list[float], int]:
+    """Return the seconds of each turn of a client under attack and of one beside it, and the records acknowledged."""
     with ExitStack() as stack:
-        clients = [Honest(victim.bootstrap), Honest(quiet.bootstrap)]
+        clients = [Honest(each.bootstrap, turns) for each in (victim, quiet)]
         for client in clients:
             stack.callback(client.kill)
-        with attacked_by(victim.address, frame, connections) as answers:
-            until(lambda: min(answers) >= turns, WAIT * 2, say=lambda: f"answers: {answers}")
-            attacked = clients[0].end()
-        beside = clients[1].end()
-        assert attacked, "the honest client had no turn"
-        assert beside, "the client beside it had no turn"
-        return percentile_99(attacked), percentile_99(beside), clients[0].acknowledged
+        with attacked_by(victim.address, frame, connections) as sent:
+            until(lambda: min(sent), WAIT * 4, say=lambda: f"sent: {sent}")
+            for client in clients:
+                client.begin()
+            attacked, beside = clients[0].end(), clients[1].end()
+        return attacked, beside, clients[0].acknowledged

@@ -444,6 +444,18 @@ async def deleted(it: Served, offset: int, topic: str = "orders", partition: int
     return int(found.error_code), int(found.low_watermark)
 
 
+def test_a_partition_that_is_named_again_is_emptied_once_by_its_last_offset() -> None:
+    async def test(it: Served) -> None:
+        for _ in range(5):
+            await it.store.append(P0, batch("a"))
+        asked = [{"name": "orders", "partitions": [{"partition_index": 0, "offset": offset}]} for offset in (4, 3)]
+        told = await it.ask(ApiKey.DELETE_RECORDS, 2, topics=asked)
+        (answer,) = [partition for topic in told.topics for partition in topic.partitions]
+        assert (answer.error_code, answer.low_watermark) == (0, 3)
+
+    run(test)
+
+
 @pytest.mark.parametrize("policy", [FlushPolicy.NONE, FlushPolicy.SYNC])
 def test_records_are_deleted_up_to_an_offset_or_all(policy: FlushPolicy) -> None:
     async def test(it: Served) -> None:
