@@ -33,7 +33,7 @@ _SIZE_BYTES: Final = 5
 
 
 class WalkEnded(Exception):
-    """Whoever asked for a walk has ended it."""
+    """The caller has ended the walk."""
 
 
 class Judged(NamedTuple):

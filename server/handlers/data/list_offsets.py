@@ -29,7 +29,7 @@ LATEST_TIERED: Final = -5
 _COMMITTED: Final = 1
 _NONE: Final = -1
 _AT_ONCE: Final = 100
-"""Partitions that are looked up before other clients have their turn."""
+"""Partitions that one request reads before other clients have their turn."""
 Found = tuple[int, int, int]
 """Timestamp, offset and leader epoch; -1 each where there is none."""
 

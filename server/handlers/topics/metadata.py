@@ -29,7 +29,7 @@ _BROKERS: Final = 1
 _IDS_FROM: Final = 12
 """Two versions before have the field; a broker refuses them with it, and their answers have no null for a name."""
 _AT_ONCE: Final = 100
-"""Topics that are looked up in the loop's thread."""
+"""Topics that one answer describes in the loop's thread."""
 
 
 def handlers(parts: Parts) -> dict[int, Handler]:
