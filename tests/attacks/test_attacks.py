@@ -23,6 +23,7 @@ from attacks.victim import (
 )
 from support.waiting import until
 
+pytestmark = pytest.mark.timeout(1800 * ROUNDS)
 TOPIC = "attacked"
 HOSTILE = 8
 TURNS = 60

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from attacks.every_kind import SERVED, SHAPES, drawn, large
 from attacks.hostile import request
-from attacks.victim import MIB, PROCESS_BYTES, Asking, Victim
+from attacks.victim import MIB, PROCESS_BYTES, ROUNDS, Asking, Victim
 
 from server.api.versions import ApiKey
 
 SEED = int(os.environ.get("LOGMEND_ATTACK_SEED", random.randrange(1 << 31)))
 DRAWN = int(os.environ.get("LOGMEND_ATTACK_REQUESTS", "400"))
+pytestmark = pytest.mark.timeout(1800 * ROUNDS)
 TOPIC = "attacked"
 ELEMENTS = 5000
 PROCESSOR_SECONDS = 1.5
