@@ -20,7 +20,7 @@ N ?= 60
 STATES ?= 300
 SECONDS ?= 900
 
-.PHONY: help run tools test test-all test-quick check bench crash faults fuzz power-cut soak wheel audit-zip clean
+.PHONY: help run tools test test-all test-quick check bench crash faults attack fuzz power-cut soak wheel audit-zip clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 17
@@ -78,6 +78,9 @@ crash: .venv/installed-tools ## only the tests that crash and kill at every effe
 
 faults: tools ## only the tests of real faults; LOGMEND_FAULTS=all: every one of them, for hours
 	$(PYTEST) tests/faults tests/power
+
+attack: .venv/installed-tools ## attack the listener, N=60 times as long as the tests do, beside an honest client
+	LOGMEND_ATTACK_ROUNDS=$(N) LOGMEND_ATTACK_REQUESTS=$$((400 * $(N))) python -m pytest -q tests/attacks
 
 fuzz: .venv/installed-tools ## hostile bytes for each Python parser for N=60 seconds, led by coverage
 	python -m pip install --quiet --editable '.[fuzz]' || echo "without atheris: at random" >&2

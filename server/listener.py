@@ -167,6 +167,9 @@ class KafkaListener:
         self._latencies = Latencies()
         handlers = self._latencies.timed(_handlers(parts, options), timers.loop.time)
         dispatcher = Dispatcher(handlers, info, timers.now_ms)
+        if not options.is_read_only:
+            dispatcher.preparing[ApiKey.PRODUCE] = produce.preparation(store)
+        dispatcher.ending.append(store.checker.stop)
         all_groups.start()
         self._note_lags(all_groups, timers)
         dispatcher.ending.append(all_groups.stop)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from engine.logdir.epoch_file import EpochFile
+from storage.append.append_records import Verdict
 from storage.base.refusals import LogUnusable
 from storage.base.units import Epoch, Offset, TopicPartition
 from storage.cleanup.cleanable import Cleanable, DirtySegment, LogState, assess
@@ -48,11 +49,21 @@ class Partition:
         return False
 
     def append(
-        self, batch: bytes | bytearray | memoryview, now_ms: int, origin: Origin, transaction_version: int
+        self,
+        batch: bytes | bytearray | memoryview,
+        now_ms: int,
+        origin: Origin,
+        transaction_version: int,
+        verdict: Verdict | None = None,
     ) -> Appended | None:
         """Append as `Log.append_as_leader` does; no consumer sees it before the high watermark is raised."""
         appended = self.log.append_as_leader(
-            batch, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, transaction_version=transaction_version
+            batch,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+            origin=origin,
+            transaction_version=transaction_version,
+            verdict=verdict,
         )
         if appended is not None and appended.rolled is not None:
             self.rolled_to = appended.rolled.base_offset

@@ -28,6 +28,7 @@ from engine.manager.topics import Topics
 from engine.manager.upkeep import Upkeep
 from engine.settings.options import ManagerOptions
 from engine.settings.refusals import PartitionOffline, UnknownTopic
+from storage.append.append_records import Verdict
 from storage.base.errors import EnvironmentFault, FileVanished, LogmendError
 from storage.base.names import FileRole
 from storage.base.units import INT64_MAX, Epoch, Offset, TopicPartition
@@ -119,6 +120,7 @@ class LogManager:
         *,
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
+        verdict: Verdict | None = None,
     ) -> Appended | None:
         """Append a batch as the leader; it is replicated at once, there being no follower. Durable only when flushed.
 
@@ -127,7 +129,7 @@ class LogManager:
         """
         log_dir, partition = self._find(name)
         with self.fenced(log_dir):
-            done = partition.append(batch, now_ms, origin, transaction_version)
+            done = partition.append(batch, now_ms, origin, transaction_version, verdict)
             if done is not None:
                 partition.log.set_high_watermark(partition.log.log_end)
         return done
@@ -140,11 +142,12 @@ class LogManager:
         *,
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
+        verdict: Verdict | None = None,
     ) -> Appended | None:
         """Append as `append` does, but let no consumer see it before a `sync`, or a flush, has made it durable."""
         log_dir, partition = self._find(name)
         with self.fenced(log_dir):
-            return partition.append(batch, now_ms, origin, transaction_version)
+            return partition.append(batch, now_ms, origin, transaction_version, verdict)
 
     def sync(self, names: Iterable[TopicPartition], spread: Spread = map) -> dict[TopicPartition, LogmendError]:
         """Make all batches of these logs durable, and let consumers see them; return what failed, log by log.

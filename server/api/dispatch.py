@@ -8,16 +8,20 @@ is closed and the fault reported; no client sees it as an unknown error.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Final, TypeVar, cast
 
 from server.api.errors import CloseConnection, ErrorCode
 from server.api.versions import ApiKey, advertised, serves
 from wire.messages import Header, Request, decode, encode, encode_as, read_header
 from wire.segments import Segment, close_files
 
+T = TypeVar("T")
 Values = Mapping[str, object]
+_MANY: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,14 @@ class Call:
     principal: str
     now_ms: int
     info: ListenerInfo
+    prepared: Any = None
+    """What a preparation has made of the request."""
 
 
 Answer = Values | None
 Handler = Callable[[Call], Answer | Awaitable[Answer]]
+Preparation = Callable[[Request], object]
+"""Looks at a request before it is handled; an awaitable result is awaited, and later requests wait, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,18 @@ def discard(answer: Answer) -> None:
             close_files(list(partition.get("records") or ()))
 
 
+def is_long(answer: Values) -> bool:
+    """Return whether so much is to be encoded that other clients would wait for it."""
+    left = _MANY
+    for value in answer.values():
+        if isinstance(value, list | tuple):
+            left -= len(value)
+            for element in value if left >= 0 else ():
+                if isinstance(element, Mapping):
+                    left -= sum(len(inner) for inner in element.values() if isinstance(inner, list | tuple))
+    return left < 0
+
+
 class Dispatcher:
     """The handlers by key; ApiVersions lists exactly these, and itself."""
 
@@ -74,6 +94,9 @@ class Dispatcher:
         """Called when the listener begins to stop, to answer clients that wait for others."""
         self.ended: list[Callable[[], Awaitable[None]]] = []
         """Awaited once no request is left."""
+        self.preparing: dict[int, Preparation] = {}
+        """By key, where there is one."""
+        self._beside = ThreadPoolExecutor(1, "coder")
         self.trailing = 0
         """Requests so far that had bytes behind them."""
 
@@ -91,12 +114,17 @@ class Dispatcher:
         self.trailing += request.trailing > 0
         return request
 
-    def call(self, request: Request, client: Client) -> Answer | Awaitable[Answer]:
+    def prepared(self, request: Request) -> object:
+        """Return what the preparation of this request returns, None where there is none."""
+        prepare = self.preparing.get(request.api_key)
+        return None if prepare is None else prepare(request)
+
+    def call(self, request: Request, client: Client, prepared: object = None) -> Answer | Awaitable[Answer]:
         """Return what the handler returns."""
         info = self.info if client.here is None else replace(self.info, host=client.here[0], port=client.here[1])
         call = Call(
             request, request.body, request.api_version, request.client_id or "", client.host, client.principal,
-            self._now_ms(), info,
+            self._now_ms(), info, prepared,
         )  # fmt: skip
         return self.handlers[request.api_key](call)
 
@@ -104,6 +132,10 @@ class Dispatcher:
         """Return the answer to ApiVersions of an unknown version: version 0, with the versions that are served."""
         values = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": advertised([ApiKey.API_VERSIONS])}
         return encode_as(ApiKey.API_VERSIONS, 0, header.correlation_id, values)
+
+    def beside(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        """Have `call` made by a thread for what takes long, one call after another."""
+        return asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(self._beside, call))
 
     def encoded(self, request: Request, values: Values) -> list[Segment]:
         """Return the response."""

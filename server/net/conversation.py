@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from server.api.dispatch import Answer, Client, Dispatcher, discard
+from server.api.dispatch import Answer, Client, Dispatcher, discard, is_long
 from server.api.errors import CloseConnection
 from server.api.versions import ApiKey
 from server.net.limits import Limits
@@ -22,6 +22,8 @@ from wire.frame import Frame
 from wire.messages import Header, Request
 from wire.segments import Segment, close_files
 
+_LONG: Final = 16 << 10
+"""Bytes of a request, other than Produce, above which it is not decoded in the loop's thread."""
 _AT_A_TIME: Final = 16
 """Requests of one connection before the others have their turn."""
 
@@ -62,14 +64,14 @@ class Tally:
 class _Slot:
     """A request that was begun, and its response once it is ready."""
 
-    __slots__ = ("frame", "future", "is_done", "key", "request", "segments")
+    __slots__ = ("frame", "future", "is_done", "is_preparing", "key", "request", "segments")
 
     def __init__(self, frame: Frame, key: int) -> None:
         self.frame, self.key = frame, key
         self.request: Request | None = None
         self.segments: list[Segment] = []
         self.future: asyncio.Future[Answer] | None = None
-        self.is_done = False
+        self.is_done = self.is_preparing = False
 
 
 class Conversation:
@@ -129,7 +131,7 @@ class Conversation:
         for slot in self._slots:
             slot.frame.release()
             close_files(slot.segments)
-            if slot.future is not None and slot.key == ApiKey.FETCH:  # other requests are finished
+            if slot.future is not None and (slot.is_preparing or slot.key == ApiKey.FETCH):  # others are finished
                 slot.future.cancel()
         self._slots.clear()
 
@@ -164,6 +166,8 @@ class Conversation:
             return False
         if not self._slots:
             return True
+        if self._slots[-1].is_preparing:
+            return False
         is_produce = _key(frame) == ApiKey.PRODUCE and self._slots[-1].key == ApiKey.PRODUCE
         return is_produce and len(self._slots) < self._limits.overlapping
 
@@ -172,6 +176,10 @@ class Conversation:
         self._slots.append(slot)
         if self._login is not None and self._login.takes_tokens:
             self._follow(slot, self._token(slot, self._login))
+            return
+        if self._login is None and slot.key != ApiKey.PRODUCE and _LONG < len(frame.data) <= self._limits.other_frame:
+            slot.is_preparing = True
+            self._follow(slot, self._call_long(slot))
             return
         try:
             if slot.key != ApiKey.PRODUCE and len(frame.data) > self._limits.other_frame:
@@ -182,7 +190,12 @@ class Conversation:
                 slot.segments, slot.is_done = self._dispatcher.refused_version(request), True
                 return
             slot.request = request
-            answer = self._call(request)
+            prepared = None if self._login is not None else self._dispatcher.prepared(request)
+            if isinstance(prepared, Awaitable):
+                slot.is_preparing = True
+                self._follow(slot, self._call_prepared(slot, request, prepared))
+                return
+            answer = self._call(request, prepared)
         except Exception as error:  # noqa: BLE001 (whatever it is, it ends this connection and no other)
             self._fail(error)
             return
@@ -195,9 +208,27 @@ class Conversation:
         slot.future = asyncio.ensure_future(answer)
         slot.future.add_done_callback(lambda done: self._answered(slot, done))
 
-    def _call(self, request: Request) -> Answer | Awaitable[Answer]:
+    async def _call_long(self, slot: _Slot) -> Answer:
+        """Answer a request that takes long to be decoded: others are served meanwhile."""
+        request = await self._dispatcher.beside(lambda: self._dispatcher.decoded(slot.frame.data))
+        self._tally.requests[request.api_key] += 1
+        if isinstance(request, Header):
+            raise CloseConnection(f"request {request.api_key} of {len(slot.frame.data)} bytes")
+        slot.request = request
+        ready: asyncio.Future[object] = self._loop.create_future()
+        ready.set_result(None)
+        return await self._call_prepared(slot, request, ready)
+
+    async def _call_prepared(self, slot: _Slot, request: Request, prepared: Awaitable[object]) -> Answer:
+        value = await prepared
+        slot.is_preparing = False
+        answer = self._call(request, value)
+        self._loop.call_soon(self.pump)  # later requests have waited for it to begin
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _call(self, request: Request, prepared: object = None) -> Answer | Awaitable[Answer]:
         if self._login is None:
-            return self._dispatcher.call(request, self._client)
+            return self._dispatcher.call(request, self._client, prepared)
         if request.api_key == ApiKey.API_VERSIONS:
             return self._dispatcher.call(request, self._client)
         return self._login.answer(request)
@@ -240,15 +271,33 @@ class Conversation:
         self.pump()
 
     def _finish(self, slot: _Slot, answer: Answer) -> None:
+        request = slot.request
         if answer is not None:
-            assert slot.request is not None, "it was begun"
+            assert request is not None, "it was begun"
+            if slot.key not in (ApiKey.PRODUCE, ApiKey.FETCH) and is_long(answer):
+                slot.future = None
+                encoding = self._dispatcher.beside(lambda: self._dispatcher.encoded(request, answer))
+                encoding.add_done_callback(lambda done: self._encoded(slot, done))
+                return
             try:
-                slot.segments = self._dispatcher.encoded(slot.request, answer)
+                slot.segments = self._dispatcher.encoded(request, answer)
             except Exception as error:  # noqa: BLE001 (as in _begin)
                 self._fail(error)
                 return
         slot.is_done = True
         slot.frame.release()
+
+    def _encoded(self, slot: _Slot, done: asyncio.Future[list[Segment]]) -> None:
+        if self._is_over:
+            return
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            self._fail(error)
+            return
+        slot.segments, slot.is_done = done.result(), True
+        slot.frame.release()
+        self._send_ready()
+        self.pump()
 
     def _send_ready(self) -> None:
         while self._slots and self._slots[0].is_done and not self._is_over:

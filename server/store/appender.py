@@ -148,9 +148,11 @@ class Appender:
         flusher, now_ms = self._flusher, self.now_ms()
         append = manager.append_unsynced if flusher is None else manager.append
         outcomes: list[Outcome] = []
-        for name, batch, origin, transaction_version in entries:
+        for name, batch, origin, transaction_version, verdict in entries:
             try:
-                appended = append(name, batch, now_ms, origin=origin, transaction_version=transaction_version)
+                appended = append(
+                    name, batch, now_ms, origin=origin, transaction_version=transaction_version, verdict=verdict
+                )
             except LogmendError as refusal:
                 outcomes.append(refusal)
                 continue

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from engine.manager.manager import LogManager
+from storage.append.append_records import Verdict
 from storage.base.errors import LogmendError
 from storage.base.units import TopicPartition
 from storage.log.log_types import Appended
@@ -28,6 +29,8 @@ class Entry(NamedTuple):
     batch: Data
     origin: Origin = Origin.CLIENT
     transaction_version: int = 0
+    verdict: Verdict | None = None
+    """What `walk_batch` has made of its records already."""
 
 
 class Job:

@@ -19,6 +19,7 @@ from engine.manager.manager import LogManager
 from engine.settings.refusals import TopicExists
 from server.api.views import LogDirView, TopicView
 from server.store.appender import Appender, Report
+from server.store.checker import Checker
 from server.store.flushing import Flusher, FlushPolicy, FlushSettings
 from server.store.jobs import Data, Entry, Outcome
 from server.store.loading import load, whole_batches
@@ -64,6 +65,7 @@ class Store:
         self._watchers = Watchers(loop)
         self._appender = Appender(engine, loop, now_ms, self._logs, self._flusher, self._watchers, report)
         self._readers = ThreadPoolExecutor(_READERS, "read")
+        self.checker = Checker(self.topics)
 
     # ---- beginning and end
 
@@ -87,6 +89,7 @@ class Store:
     def stop(self, seconds: float = 10.0) -> bool:
         """Take nothing more and finish what was asked for; return whether that was done in time. Any thread."""
         self._appender.close()
+        self.checker.stop()
         if self._flusher is not None:
             self._flusher.stop(seconds)
         is_done = self._appender.stop(seconds)

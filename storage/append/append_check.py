@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from storage.append.append_records import ENCODED_LIMIT, Judge, decode, judge_records, level_of, with_codec
+from storage.append.append_records import ENCODED_LIMIT, Judge, Verdict, decode, judge_records, level_of, with_codec
 from storage.base.config import PRODUCER, LogConfig
 from storage.base.errors import BatchCorrupt, UnsupportedFormat
 from storage.base.refusals import InvalidRecord, InvalidTimestamp, OffsetsOutOfOrder, RecordTooLarge
@@ -68,6 +68,8 @@ class Leading(NamedTuple):
     leader_epoch: int
     now_ms: int
     origin: Origin = Origin.CLIENT
+    verdict: Verdict | None = None
+    """What `walk_batch` has made of the batch already."""
 
 
 # ---- leader
@@ -141,7 +143,7 @@ def _check_header(header: BatchHeader, first: BatchHeader, origin: Origin) -> No
 
 def _in_place(header: BatchHeader, batch: memoryview, leading: Leading) -> Checked:
     """Check a batch whose payload stays as it is, and set what the leader sets in its header."""
-    facts = judge_records(header, batch, leading.config, leading.now_ms)
+    facts = judge_records(header, batch, leading.config, leading.now_ms, leading.verdict)
     if header.codec and not facts.is_dense:  # a broker sets out to re-encode them, and fails
         raise InvalidRecord("offsets that are not 0, 1, 2 and so on in a compressed batch")
     base_offset = leading.next_offset + header.record_count - 1 - header.last_offset_delta
@@ -205,7 +207,7 @@ def _re_encoded(batches: Sequence[tuple[BatchHeader, memoryview]], target: int, 
     is_dense = False
     _ensure_can_be_encoded(header)
     if header.magic == 2:
-        found = judge_records(header, batch, config, leading.now_ms)
+        found = judge_records(header, batch, config, leading.now_ms, leading.verdict)
         if found.has_negative_time:
             raise InvalidTimestamp("a negative timestamp")
         is_dense = found.is_dense

@@ -7,9 +7,10 @@ Source: Apache Kafka 4.3.0, LogValidator, DefaultRecordBatch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from storage.base.config import LogConfig
 from storage.base.errors import BatchCorrupt, UnsupportedFormat
@@ -19,16 +20,20 @@ from storage.base.units import INT64_MAX
 from storage.base.varint import read_varint
 from storage.batch.batch import HEADER_V2, BatchHeader, TimestampType, attributes_of, encode_batch_v2
 from storage.batch.record import Record, records_of
-from storage.codec.compression import HELD_LIMIT, Codec, compress, decompress, decompress_stream
+from storage.codec.compression import CHUNK_BYTES, HELD_LIMIT, Codec, compress, decompress, decompress_stream
 from storage.kernel.scan import move_records, walk_records
 
-ENCODED_LIMIT: Final = 256 << 20
+ENCODED_LIMIT: Final = 64 << 20
 """Bytes of keys and values, or of records, that are re-encoded at most."""
 _STREAM_LIMIT: Final = 8 * HELD_LIMIT
 _SHOWN: Final = 3
-_LOOKED_AT: Final = 10_000
-"""Records that are decoded at most to name those to be refused."""
+_LOOKED_AT: Final = 100
+"""Records that are decoded at most to name those to be refused, and none of more bytes than `CHUNK_BYTES`."""
 _SIZE_BYTES: Final = 5
+
+
+class WalkEnded(Exception):
+    """The caller has ended the walk."""
 
 
 class Judged(NamedTuple):
@@ -42,14 +47,23 @@ class Judged(NamedTuple):
     has_negative_time: bool
 
 
-def judge_records(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int) -> Judged:
+Verdict: TypeAlias = Walked | BatchCorrupt | UnsupportedFormat
+"""What `walk_batch` returned, or raised."""
+
+
+def judge_records(
+    header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int, verdict: Verdict | None = None
+) -> Judged:
     """Look at every record of a batch of magic 2 as a leader does at the time `now_ms`.
 
-    Raises `InvalidRecord` for what breaks the format or lacks a key, `InvalidTimestamp`, and `UnsupportedFormat` for
-    an unknown codec and beyond the limits of `storage.batch.record.records_of`.
+    `verdict`: what `walk_batch` has made of that batch already. Raises `InvalidRecord` for what breaks the format or
+    lacks a key, `InvalidTimestamp`, and `UnsupportedFormat` for an unknown codec and beyond the limits of
+    `storage.batch.record.records_of`.
     """
     try:
-        walked = walk_batch(header, batch)
+        if isinstance(verdict, Exception):
+            raise verdict
+        walked = verdict or walk_batch(header, batch)
     except BatchCorrupt as fault:  # the checksum holds: it was sent like that
         raise InvalidRecord(fault.reason) from None
     if header.timestamp_type is TimestampType.LOG_APPEND:
@@ -62,8 +76,11 @@ def judge_records(header: BatchHeader, batch: memoryview, config: LogConfig, now
     return Judged(walked.most, walked.is_dense, has_negative_time=walked.least < 0)
 
 
-def walk_batch(header: BatchHeader, batch: memoryview) -> Walked:
-    """Return what all records of a batch of magic 2 are, decompressed in pieces; raises as `records_of` does."""
+def walk_batch(header: BatchHeader, batch: memoryview, goes_on: Callable[[int], bool] = lambda _: True) -> Walked:
+    """Return what all records of a batch of magic 2 are, decompressed in pieces; raises as `records_of` does.
+
+    `goes_on` gets the size of each piece and may end the walk, which then raises `WalkEnded`.
+    """
     payload = batch[HEADER_V2.size : header.size]
     if header.record_count == 0:  # then no reader parses the payload
         return _NOTHING
@@ -71,20 +88,26 @@ def walk_batch(header: BatchHeader, batch: memoryview) -> Walked:
         walked = walk_records(payload, header.record_count, base_timestamp=header.base_timestamp)
         _ensure_all(walked, header, len(payload) - walked.place)
         return walked
-    return _walk_stream(header, decompress_stream(header.codec, payload, magic=2))
+    return _walk_stream(header, decompress_stream(header.codec, payload, magic=2), goes_on)
 
 
 _NOTHING: Final = Walked(0, 0, INT64_MAX, -1, is_dense=True, lacks_key=False)
 
 
-def _walk_stream(header: BatchHeader, chunks: Iterable[bytes]) -> Walked:
+def _walk_stream(header: BatchHeader, chunks: Iterable[bytes], goes_on: Callable[[int], bool]) -> Walked:
     """Walk what `chunks` add up to; held is no more than a record and a chunk."""
-    walked, rest, size = _NOTHING, b"", 0
+    walked, rest, size, wanted = _NOTHING, bytearray(), 0, 0
     for chunk in chunks:
         size += len(chunk)
         if size > _STREAM_LIMIT:
             raise UnsupportedFormat(f"decompresses to more than {_STREAM_LIMIT} bytes")
-        data = rest + chunk if rest else chunk
+        if not goes_on(len(chunk)):
+            raise WalkEnded
+        if rest:
+            rest += chunk
+            if len(rest) < wanted:  # the record goes on: nothing is walked twice
+                continue
+        data = bytes(rest) if rest else chunk
         left = header.record_count - walked.count
         part = walk_records(data, left, first=walked.count, base_timestamp=header.base_timestamp)
         walked = Walked(
@@ -95,24 +118,25 @@ def _walk_stream(header: BatchHeader, chunks: Iterable[bytes]) -> Walked:
             walked.is_dense and part.is_dense,
             walked.lacks_key or part.lacks_key,
         )
-        rest = data[part.place :]
-        if rest and (part.count == left or _is_whole(rest)):
+        rest = bytearray(data[part.place :])
+        wanted = _bytes_of_record(rest)
+        if rest and (part.count == left or 0 < wanted <= len(rest)):
             break
     _ensure_all(walked, header, len(rest))
     return walked
 
 
-def _is_whole(data: bytes) -> bool:
-    """Tell whether the record that `data` begins with is there, or what should be its size cannot be one.
+def _bytes_of_record(data: bytearray) -> int:
+    """Return how many bytes the record that `data` begins with takes; 0 where that is not there yet.
 
-    Raises `BatchCorrupt` and `UnsupportedFormat` for a size.
+    What cannot be a size is returned as well. Raises `BatchCorrupt` and `UnsupportedFormat` for a size.
     """
     if len(data) < _SIZE_BYTES:
-        return False
-    size, place = read_varint(data, 0)
+        return 0
+    size, place = read_varint(bytes(data[:_SIZE_BYTES]), 0)
     if size > HELD_LIMIT:
         raise UnsupportedFormat(f"record of {size} bytes, more than {HELD_LIMIT}")
-    return size <= len(data) - place
+    return max(size + place, 1)
 
 
 def _ensure_all(walked: Walked, header: BatchHeader, left: int) -> None:
@@ -135,10 +159,10 @@ def _has_right_times(walked: Walked, header: BatchHeader, config: LogConfig, now
 # ---- record by record
 
 
-def decode(batch: memoryview) -> Iterator[Record]:
+def decode(batch: memoryview, limit: int = HELD_LIMIT) -> Iterator[Record]:
     """Yield the records of a batch with a sound checksum; raises `InvalidRecord` and `UnsupportedFormat`."""
     try:
-        yield from records_of(batch)
+        yield from records_of(batch, limit=limit)
     except BatchCorrupt as fault:
         raise InvalidRecord(fault.reason) from None
 
@@ -152,8 +176,9 @@ def refuse(
     millions of records.
     """
     judge = Judge(header, config, now_ms)
-    for number, record in enumerate(islice(decode(batch), _LOOKED_AT)):
-        judge.see(number, record)
+    with suppress(UnsupportedFormat):  # a large record
+        for number, record in enumerate(islice(decode(batch, CHUNK_BYTES), _LOOKED_AT)):
+            judge.see(number, record)
     judge.finish()
     raise otherwise
 

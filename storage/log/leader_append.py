@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from storage.append.append_check import Leading, check_leader_append
+from storage.append.append_records import Verdict
 from storage.base.rows import CONTROL_NONE, Data, ProducerEvent
 from storage.kernel.scan import lead_batch
 from storage.log.log_state import LogState
@@ -27,7 +28,13 @@ class LeaderAppend:
         self._terms = Terms.of(state.config)
 
     def append(
-        self, data: Data, leader_epoch: int, now_ms: int, origin: Origin, transaction_version: int
+        self,
+        data: Data,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin,
+        transaction_version: int,
+        verdict: Verdict | None = None,
     ) -> Appended | None:
         """Append one batch; see `Log.append_as_leader`."""
         state = self._state
@@ -37,7 +44,7 @@ class LeaderAppend:
             done = self._append_as_it_is(data, leader_epoch, now_ms)
             if done is not None:
                 return done
-        leading = Leading(state.config, state.log_end, leader_epoch, now_ms, origin)
+        leading = Leading(state.config, state.log_end, leader_epoch, now_ms, origin, verdict)
         with memoryview(data) as view:
             checked = check_leader_append(view, leading)
         if checked is None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
+from storage.append.append_records import Verdict
 from storage.base.config import LogConfig
 from storage.base.refusals import OffsetOutOfRange
 from storage.base.rows import Data
@@ -197,13 +198,15 @@ class Log:
         now_ms: int,
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
+        verdict: Verdict | None = None,
     ) -> Appended | None:
         """Append what a client, or a coordinator with its markers, sends: one batch; None if there is no whole one.
 
-        `data` is not changed: offsets, epoch and, where the topic says so, times are set in a copy. Raises what
-        `check_leader_append` and `Producers.check` do, `AppendTooLarge` and `WriteFault`.
+        `data` is not changed: offsets, epoch and, where the topic says so, times are set in a copy. `verdict`: what
+        `walk_batch` has made of its records already. Raises what `check_leader_append` and `Producers.check` do,
+        `AppendTooLarge` and `WriteFault`.
         """
-        return self._leader.append(data, leader_epoch, now_ms, origin, transaction_version)
+        return self._leader.append(data, leader_epoch, now_ms, origin, transaction_version, verdict)
 
     def append_as_follower(self, data: Data, *, leader_epoch: int, now_ms: int) -> Appended | None:
         """Append batches as a leader has them, with their offsets and times; None if there is no whole one.

@@ -6,6 +6,7 @@ Source: Apache Kafka 4.3.0, ReplicaManager.fetchOffset, UnifiedLog.fetchOffsetBy
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 _COMMITTED: Final = 1
 _NONE: Final = -1
+_AT_ONCE: Final = 100
+"""Partitions that one request reads before other clients have their turn."""
 Found = tuple[int, int, int]
 """Timestamp, offset and leader epoch; -1 each where there is none."""
 
@@ -37,13 +40,19 @@ def handlers(parts: Parts) -> dict[int, Handler]:
 
     async def list_offsets(call: Call) -> Mapping[str, object]:
         is_committed = get(call.body, "isolation_level", 0) == _COMMITTED
-        topics = []
+        counts = Counter((topic.name, each.partition_index) for topic in call.body.topics for each in topic.partitions)
+        topics, number = [], 0
         for topic in call.body.topics:
-            names = [TopicPartition(topic.name, partition.partition_index) for partition in topic.partitions]
-            partitions = [
-                await _answered(store, name, partition, is_committed=is_committed)
-                for name, partition in zip(names, topic.partitions, strict=True)
-            ]
+            partitions: list[dict[str, object]] = []
+            for partition in topic.partitions:
+                name = TopicPartition(topic.name, partition.partition_index)
+                number += 1
+                if not number % _AT_ONCE:
+                    await asyncio.sleep(0)
+                if counts[name] > 1:
+                    partitions.append({"partition_index": name.partition, "error_code": ErrorCode.INVALID_REQUEST})
+                else:
+                    partitions.append(await _answered(store, name, partition, is_committed=is_committed))
             topics.append({"name": topic.name, "partitions": partitions})
         return {"topics": topics}
 

@@ -10,19 +10,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from server.api.dispatch import Answer, Call, Handler, Values
+from server.api.dispatch import Answer, Call, Handler, Preparation, Values
 from server.api.errors import CloseConnection, ErrorCode, Refusal, code_of
 from server.api.versions import ApiKey
 from server.handlers.parts import Parts
+from server.store.checker import Batch
 from server.store.jobs import Entry, Outcome
 from server.store.store import Store
 from server.txn.codes import produce_code
+from storage.append.append_records import Verdict
 from storage.base.errors import DiskFull, EnvironmentFault, LogmendError
 from storage.base.names import INTERNAL_TOPICS
 from storage.base.refusals import Refused
 from storage.base.units import TopicPartition
 from storage.codec.compression import Codec
 from storage.log.log_types import Appended
+from wire.messages import Request
 from wire.produce import PartitionProduceData, ProduceBody
 
 Verify = Callable[[str, int, int, TopicPartition], ErrorCode]
@@ -39,6 +42,7 @@ _PRODUCER_EPOCH: Final = slice(51, 53)
 _HEADER: Final = 61
 _TRANSACTIONAL: Final = 0x10
 _CODEC: Final = 0x07
+_NONE: Final = memoryview(b"")
 
 
 def handlers(parts: Parts) -> dict[int, Handler]:
@@ -51,8 +55,9 @@ def handlers(parts: Parts) -> dict[int, Handler]:
             refusal = Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {body.acks}")
             return _answer(store, body, [refusal] * sum(len(topic.partition_data) for topic in body.topic_data))
         verify: Verify | None = None if parts.transactions is None else parts.transactions.verify
+        verdicts = iter(call.prepared or ())
         judged = [
-            _judge(call, topic.name, partition, verify)
+            _with_verdict(_judge(call, topic.name, partition, verify), next(verdicts, None))
             for topic in body.topic_data
             for partition in topic.partition_data
         ]
@@ -63,6 +68,25 @@ def handlers(parts: Parts) -> dict[int, Handler]:
         return _wait(store, body, judged, done)
 
     return {ApiKey.PRODUCE: produce}
+
+
+def preparation(store: Store) -> Preparation:
+    """Return what has the compressed batches of a Produce walked before it is handled."""
+
+    def prepare(request: Request) -> object:
+        body: ProduceBody = request.body
+        batches = [
+            Batch(TopicPartition(topic.name, partition.index), partition.records or _NONE)
+            for topic in body.topic_data
+            for partition in topic.partition_data
+        ]
+        return store.checker.check(batches)
+
+    return prepare
+
+
+def _with_verdict(judged: Entry | Refusal, verdict: Verdict | None) -> Entry | Refusal:
+    return judged if verdict is None or isinstance(judged, Refusal) else judged._replace(verdict=verdict)
 
 
 async def _wait(

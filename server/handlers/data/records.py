@@ -28,12 +28,12 @@ def handlers(parts: Parts) -> dict[int, Handler]:
     store: Store = parts.store
 
     async def delete_records(call: Call) -> Values:
+        requests: dict[str, dict[int, Any]] = {}
+        for topic in call.body.topics:  # a partition that is named again counts as it is named last
+            requests.setdefault(topic.name, {}).update({each.partition_index: each for each in topic.partitions})
         topics = [
-            {
-                "name": topic.name,
-                "partitions": [await _delete(store, topic.name, partition) for partition in topic.partitions],
-            }
-            for topic in call.body.topics
+            {"name": name, "partitions": [await _delete(store, name, each) for each in partitions.values()]}
+            for name, partitions in requests.items()
         ]
         return {"topics": topics}
 

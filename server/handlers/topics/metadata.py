@@ -7,10 +7,10 @@ Source: Apache Kafka 4.3.0, KafkaApis.handleTopicMetadataRequest, AuthHelper.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from server.api.dispatch import Call, Handler
+from server.api.dispatch import Answer, Call, Handler
 from server.api.errors import ErrorCode
 from server.api.lookup import ZERO_ID, TopicIds
 from server.api.versions import ApiKey
@@ -26,19 +26,33 @@ _CLUSTER_OPERATIONS: Final = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
 """Bits of `AclOperation`: there are no access rules, so every client may do everything."""
 _NOT_ASKED: Final = -(2**31)
 _BROKERS: Final = 1
+_IDS_FROM: Final = 12
+"""Two versions before have the field; a broker refuses them with it, and their answers have no null for a name."""
+_AT_ONCE: Final = 100
+"""Topics that one answer describes in the loop's thread."""
 
 
 def handlers(parts: Parts) -> dict[int, Handler]:
     """Return the handlers."""
     store, ids = parts.store, TopicIds(parts.store)
 
-    def metadata(call: Call) -> Mapping[str, object]:
+    def metadata(call: Call) -> Answer | Awaitable[Answer]:
+        asked = call.body.topics
+        is_short = len(store.topics() if asked is None else asked) <= _AT_ONCE
+        return answered(call) if is_short else store.in_background(lambda: answered(call))
+
+    def answered(call: Call) -> Mapping[str, object]:
         topics = store.topics()
         with_operations = bool(get(call.body, "include_topic_authorized_operations", False))
         answer = _Answer(topics, ids, store.leader_epoch, call.info.node_id, with_operations=with_operations)
         asked = call.body.topics
         is_all = asked is None or (call.version == 0 and not asked)
-        described = [answer.topic(topic) for topic in topics.values()] if is_all else answer.each(asked)
+        if is_all:
+            described = [answer.topic(topic) for topic in topics.values()]
+        elif call.version < _IDS_FROM and any(map(_has_id, asked)):
+            described = [answer.refused(ErrorCode.INVALID_REQUEST, each.name or "", ZERO_ID) for each in asked]
+        else:
+            described = answer.each(asked)
         with_cluster = get(call.body, "include_cluster_authorized_operations", False)
         return {
             "brokers": [_broker(call)],
@@ -80,16 +94,17 @@ class _Answer:
         if name is None:
             known = self._ids.name_of(topic_id)
             if known is None:
-                return self._refused(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+                return self.refused(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
             name = known
         topic = self._topics.get(name)
         if topic is not None:
             return self.topic(topic)
         is_legal = is_legal_topic(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal else ErrorCode.INVALID_TOPIC_EXCEPTION
-        return self._refused(code, name, ZERO_ID)
+        return self.refused(code, name, ZERO_ID)
 
-    def _refused(self, code: ErrorCode, name: str | None, topic_id: bytes) -> dict[str, object]:
+    def refused(self, code: ErrorCode, name: str | None, topic_id: bytes) -> dict[str, object]:
+        """Return the answer for a topic that is not shown."""
         return {"error_code": code, "name": name, "topic_id": topic_id, "topic_authorized_operations": _NOT_ASKED}
 
     def topic(self, topic: TopicView) -> dict[str, object]:
@@ -118,6 +133,10 @@ class _Answer:
             "isr_nodes": nodes,
             "offline_replicas": [],
         }
+
+
+def _has_id(topic: Any) -> bool:
+    return topic.name is None or get(topic, "topic_id", None) is not None
 
 
 def _broker(call: Call) -> dict[str, object]:

@@ -304,6 +304,36 @@ def test_offsets_of_unknown_partitions_and_of_other_epochs_have_their_codes() ->
 # ---- metadata and descriptions
 
 
+@pytest.mark.parametrize("version", [10, 11])
+def test_versions_of_metadata_that_cannot_answer_ids_refuse_the_request_as_a_broker_does(version: int) -> None:
+    async def test(reading: Reading) -> None:
+        asked = [{"name": "orders", "topic_id": None}, {"name": None, "topic_id": UUID(int=7).bytes}]
+        answer = await reading.ask(ApiKey.METADATA, version, {"topics": asked})
+        codes = [(each["error_code"], each["name"]) for each in answer["topics"]]
+        assert codes == [(ErrorCode.INVALID_REQUEST, "orders"), (ErrorCode.INVALID_REQUEST, "")]
+
+    run(test)
+
+
+def test_offsets_of_a_partition_that_is_named_twice_are_not_looked_up_as_by_a_broker() -> None:
+    async def test(reading: Reading) -> None:
+        asked = [{"partition_index": number, "timestamp": -1} for number in (0, 1, 0)]
+        answer = await reading.ask(ApiKey.LIST_OFFSETS, 5, {"topics": [{"name": "orders", "partitions": asked}]})
+        codes = [each.get("error_code", 0) for each in answer["topics"][0]["partitions"]]
+        assert codes == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
+
+    run(test)
+
+
+def test_metadata_of_many_topics_are_looked_up_beside_the_loop() -> None:
+    async def test(reading: Reading) -> None:
+        asked = [{"name": f"n{number}", "topic_id": None} for number in range(5000)] + [{"name": "orders"}]
+        answer = await reading.ask(ApiKey.METADATA, 12, {"topics": asked})
+        assert [each["error_code"] for each in answer["topics"]] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 5000 + [0]
+
+    run(test)
+
+
 def test_metadata_tell_the_topics_that_were_asked_for_by_name_and_by_id() -> None:
     async def test(reading: Reading) -> None:
         topic_id = reading.store.topics()["orders"].topic_id

@@ -451,6 +451,10 @@ def test_records_are_deleted_up_to_an_offset_or_all(policy: FlushPolicy) -> None
             await it.produce(batch("a"))
         assert await deleted(it, 2) == (0, 2)
         assert await deleted(it, 1) == (0, 2)
+        asked = [{"name": "orders", "partitions": [{"partition_index": 0, "offset": offset}]} for offset in (4, 3)]
+        told = await it.ask(ApiKey.DELETE_RECORDS, 2, topics=asked)
+        (once,) = [each for topic in told.topics for each in topic.partitions]  # by what is said last, as by a broker
+        assert (once.error_code, once.low_watermark) == (0, 3)
         assert await deleted(it, 6) == (E.OFFSET_OUT_OF_RANGE, -1)
         assert await deleted(it, -2) == (E.OFFSET_OUT_OF_RANGE, -1)
         assert await deleted(it, -1) == (0, 5)

@@ -15,6 +15,7 @@ from server.api.errors import CloseConnection
 from server.net.conversation import Conversation, Tally
 from server.net.limits import Limits
 from wire.frame import Budget, Frame
+from wire.messages import Request
 from wire.segments import FileRange, Segment
 
 PRODUCE, METADATA, HEARTBEAT = 0, 3, 12
@@ -52,8 +53,8 @@ class Talk:
         self.sink, self.tally, self.budget = Sent(), Tally(), Budget(1 << 30)
         self.account = self.budget.account()
         handlers = {PRODUCE: self.later, METADATA: self.at_once, HEARTBEAT: self.later}
-        dispatcher = Dispatcher(handlers, ListenerInfo("here", 9092), lambda: 5)
-        self.conversation = Conversation(dispatcher, self.sink, Client("127.0.0.1"), limits, self.tally, None)
+        self.dispatcher = Dispatcher(handlers, ListenerInfo("here", 9092), lambda: 5)
+        self.conversation = Conversation(self.dispatcher, self.sink, Client("127.0.0.1"), limits, self.tally, None)
 
     def later(self, call: Call) -> Awaitable[Any]:
         self.begun.append(call)
@@ -287,5 +288,48 @@ def test_a_large_request_other_than_produce_is_refused() -> None:
         other = Talk(Limits(other_frame=10))
         other.ask((PRODUCE, 1))
         assert len(other.begun) == 1
+
+    run(test)
+
+
+async def come_about(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def test_requests_wait_while_the_one_before_is_prepared_and_begin_in_their_order() -> None:
+    async def test() -> None:
+        talk, prepared = Talk(), []
+
+        def prepare(_: Request) -> object:
+            prepared.append(asyncio.get_running_loop().create_future())
+            return prepared[-1]
+
+        talk.dispatcher.preparing[PRODUCE] = prepare
+        talk.ask((PRODUCE, 1), (PRODUCE, 2))
+        assert (len(prepared), talk.begun) == (1, [])
+        prepared[0].set_result("looked at")
+        await come_about(lambda: len(prepared) == 2)
+        assert [call.prepared for call in talk.begun] == ["looked at"]
+        prepared[1].set_result("as well")
+        await come_about(lambda: len(talk.begun) == 2)
+        await talk.answer(1)
+        await talk.answer(0)
+        await come_about(lambda: len(talk.sink.ids) == 2)
+        assert talk.sink.ids == [1, 2]
+
+    run(test)
+
+
+def test_a_preparation_is_given_up_with_its_connection() -> None:
+    async def test() -> None:
+        talk = Talk()
+        prepared: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        talk.dispatcher.preparing[PRODUCE] = lambda _: prepared
+        talk.ask((PRODUCE, 1))
+        await asyncio.sleep(0)
+        talk.conversation.over()
+        await come_about(prepared.cancelled)
+        assert talk.begun == []
 
     run(test)

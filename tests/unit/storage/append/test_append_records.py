@@ -111,16 +111,16 @@ def test_of_many_records_to_be_refused_few_are_looked_at(
 ) -> None:
     seen, decode = [], append_records.decode
 
-    def counted(batch: memoryview) -> Iterator[Record]:
-        for each in decode(batch):
+    def counted(batch: memoryview, limit: int) -> Iterator[Record]:
+        for each in decode(batch, limit):
             seen.append(each)
             yield each
 
     monkeypatch.setattr(append_records, "decode", counted)
     made = packed(record(0) * good + bad * 40_000, good + 40_000)
-    with pytest.raises(fault, match="a record has" if good else "; and 9997 more"):
+    with pytest.raises(fault, match="a record has" if good else "; and 97 more"):
         judge_records(parse_header(made), memoryview(made), config, TS)
-    assert len(seen) == 10_000
+    assert len(seen) == 100
 
 
 def test_records_of_append_time_have_the_time_of_their_header() -> None:
