@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from serve.serving import QUIET, WAIT, consumer, read_all
 from support.command import logmend
+from support.waiting import until
 
 from cli.main import main
 
@@ -43,7 +44,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def secured(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listener]:
     log_dir = tmp_path_factory.mktemp("secured") / "data"
     log_dir.mkdir()
-    safety = ("--tls-cert", keys / "cert.pem", "--tls-key", keys / "key.pem", "--sasl-users", keys / "users")
+    safety = ("--tls-cert", keys / "cert.pem", "--tls-key", keys / "key.pem", "--sasl-users", keys / "users",
+              "--super-user", "*")  # fmt: skip
     with Listener(log_dir, tmp_path_factory.mktemp("out"), *map(str, safety)) as listener:
         yield listener
 
@@ -147,6 +149,16 @@ def test_users_that_everybody_may_read_are_refused(tmp_path: Path, capsys: pytes
     assert "secret" not in said.err + said.out
 
 
+def test_users_whom_no_rule_lets_do_anything_are_refused_at_the_start(
+    tmp_path: Path, keys: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(tmp_path / "data"), "--sasl-users", str(keys / "users")]) == 2
+    assert "--super-user '*' lets every user do everything, as before" in capsys.readouterr().err
+    assert main(["serve", str(tmp_path / "data"), "--super-user", "alice"]) == 2
+    assert "no client has a name" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -173,3 +185,20 @@ def test_a_port_that_is_taken_is_an_error_of_the_environment_and_leaves_a_clean_
     assert "in use" in done.stderr
     assert logmend("verify", tmp_path / "data").returncode == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_serve_reads_the_listener_of_the_configuration_as_the_service_does(tmp_path: Path) -> None:
+    config = tmp_path / "l.toml"
+    config.write_text("[listener]\nauto_create = true\npartitions = 3\n")
+    with Listener(tmp_path / "data", tmp_path / "out", "--config", str(config)) as listener:
+        admin = AdminClient({"bootstrap.servers": listener.bootstrap, **QUIET})
+        until(lambda: len(admin.list_topics("asked-for", timeout=WAIT).topics["asked-for"].partitions) == 3, WAIT)
+
+
+def test_a_key_about_writing_is_an_error_where_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "l.toml"
+    config.write_text("[listener]\nauto_create = true\n")
+    assert main(["serve", "--read-only", str(tmp_path), "--config", str(config)]) == 2
+    assert "listener.auto_create: nothing is written with --read-only" in capsys.readouterr().err
