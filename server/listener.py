@@ -85,7 +85,7 @@ class ListenerOptions:
     """Whether a request for a topic's metadata creates it."""
     is_read_only: bool = False
     access: Access | None = None
-    """What users may do; None: whoever can connect may do everything."""
+    """What users may do; None: every client may do everything."""
     report: Callable[[str, str], None] = lambda _kind, _reason: None
     """Receives faults and refused clients, by kind and in words; in the loop's thread."""
 

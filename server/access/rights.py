@@ -20,7 +20,7 @@ OPERATIONS: Final = {
     Resource.GROUP: (3, 6, 8, 10, 11),
     Resource.CLUSTER: (5, 7, 8, 9, 10, 11, 12),
 }
-"""Operations that there are on a resource, by number."""
+"""Operations on a resource, by number."""
 
 
 class Rights:

@@ -155,6 +155,7 @@ def first_answers(bootstrap: str) -> list[tuple[int, int]]:
     return codes
 
 
+@pytest.mark.slow
 @pytest.mark.deep
 def test_each_user_gets_the_answers_of_a_broker_to_requests_of_every_kind(tmp_path: Path) -> None:
     everybody = users()

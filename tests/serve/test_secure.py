@@ -106,6 +106,24 @@ def test_without_tls_or_without_a_password_nothing_is_answered(secured: Listener
         assert anonymous.recv(100) == b""
 
 
+def s_client(listener: Listener, *options: str, typed: str = "") -> str:
+    """Return what OpenSSL's client says of a connection."""
+    words = ["openssl", "s_client", "-connect", listener.bootstrap, "-cipher", "DEFAULT@SECLEVEL=0", *options]
+    done = subprocess.run(words, input=typed, capture_output=True, text=True, timeout=WAIT, check=False)
+    return done.stdout + done.stderr
+
+
+def test_a_version_of_tls_before_1_2_is_refused(secured: Listener) -> None:
+    assert "Protocol  : TLSv1.2" in s_client(secured, "-tls1_2")
+    assert "no peer certificate available" in s_client(secured, "-tls1_1"), "the server did not begin"
+
+
+def test_a_client_cannot_have_the_handshake_again(secured: Listener) -> None:
+    said = s_client(secured, "-tls1_2", typed="R\n")
+    assert "RENEGOTIATING" in said, "it asked for it"
+    assert "no renegotiation" in said
+
+
 def test_a_frame_above_the_small_limit_before_the_login_ends_the_connection(secured: Listener, keys: Path) -> None:
     host, port = secured.bootstrap.rsplit(":", 1)
     context = ssl.create_default_context(cafile=str(keys / "cert.pem"))
@@ -143,7 +161,7 @@ def test_users_that_everybody_may_read_are_refused(tmp_path: Path, capsys: pytes
     users = tmp_path / "users"
     users.write_text("alice:secret\n")
     users.chmod(0o644)
-    assert main(["serve", str(tmp_path / "data"), "--sasl-users", str(users)]) == 2
+    assert main(["serve", str(tmp_path / "data"), "--sasl-users", str(users), "--super-user", "*"]) == 2
     said = capsys.readouterr()
     assert "chmod" in said.err
     assert "secret" not in said.err + said.out
@@ -192,7 +210,10 @@ def test_serve_reads_the_listener_of_the_configuration_as_the_service_does(tmp_p
     config.write_text("[listener]\nauto_create = true\npartitions = 3\n")
     with Listener(tmp_path / "data", tmp_path / "out", "--config", str(config)) as listener:
         admin = AdminClient({"bootstrap.servers": listener.bootstrap, **QUIET})
-        until(lambda: len(admin.list_topics("asked-for", timeout=WAIT).topics["asked-for"].partitions) == 3, WAIT)
+        topic = until(
+            lambda: (t := admin.list_topics("asked-for", timeout=WAIT).topics["asked-for"]).partitions and t, WAIT
+        )
+        assert len(topic.partitions) == 3
 
 
 def test_a_key_about_writing_is_an_error_where_nothing_is_written(
