@@ -155,7 +155,7 @@ class RawClient:
         answer = self.ask(ApiKey.SASL_AUTHENTICATE, 0, {"auth_bytes": f"\0{user}\0{user}".encode()})
         assert answer.error_code == 0, answer
 
-    def ask(self, key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
+    def ask(self, key: int, version: int, fields: Mapping[str, Any]) -> Any:
         """Return the answer to a request."""
         frame = request_frame(builder(load_request_schema(key, version))(fields))
         self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
