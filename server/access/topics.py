@@ -238,12 +238,13 @@ def describe_log_dirs(asking: Asking) -> Answers:
 def create_topics(asking: Asking) -> Answers:
     """Check CreateTopics: creating in the cluster or each topic; settings are shown to who may describe them."""
     counts = Counter(topic.name for topic in asking.body.topics)  # the handler refuses a topic that is named twice
-    allowed = [topic for topic in asking.body.topics if counts[topic.name] > 1 or may_create(asking, topic.name)]
-    refused = [
-        {"name": topic.name, "topic_id": ZERO_ID, "error_code": _NO_TOPIC, "error_message": "Authorization failed."}
-        for topic in asking.body.topics
-        if topic not in allowed
-    ]
+    allowed, refused = [], []
+    for topic in asking.body.topics:
+        if counts[topic.name] > 1 or may_create(asking, topic.name):
+            allowed.append(topic)
+        else:
+            reason = {"error_code": _NO_TOPIC, "error_message": "Authorization failed."}
+            refused.append({"name": topic.name, "topic_id": ZERO_ID, **reason})
 
     def seen(topic: Mapping[str, Any]) -> Mapping[str, Any]:
         if topic["error_code"] or asking.may(Operation.DESCRIBE_CONFIGS, TOPIC, topic["name"]):
