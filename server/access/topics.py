@@ -6,7 +6,7 @@ Source: Apache Kafka 4.3.0, KafkaApis, ControllerApis, AuthHelper, ConfigAdminMa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from daemon.service.access import Operation, Resource
@@ -14,6 +14,7 @@ from server.access.asking import DENIED, MESSAGES, OMITTED, Answers, Asking, ext
 from server.api.errors import CloseConnection, ErrorCode
 from server.api.lookup import ZERO_ID
 from wire.messages import get
+from wire.produce import PartitionProduceData
 
 TOPIC, CLUSTER = Resource.TOPIC, Resource.CLUSTER
 _NO_TOPIC: Final = DENIED[TOPIC]
@@ -58,13 +59,28 @@ def produce(asking: Asking) -> Answers:
     if _is_transactional(body):
         resource = Resource.TRANSACTIONAL_ID
         if body.transactional_id is None or not asking.may(Operation.WRITE, resource, body.transactional_id):
-            return _not_produced(body.acks, list(body.topic_data), DENIED[resource])
+            return _not_produced(body.acks, body.topic_data, DENIED[resource])
     allowed, others = asking.split(Operation.WRITE, TOPIC, body.topic_data, lambda topic: topic.name)
     if not others:
         return asking.go_on()
-    answer = asking.go_on(topic_data=tuple(allowed)) if allowed else {}
-    refused = _not_produced(body.acks, others, _NO_TOPIC)
-    return extended(answer, "responses", refused["responses"])
+    refused = {topic.name for topic in others}
+    if not allowed:
+        return _not_produced(body.acks, others, _NO_TOPIC)
+    # Each batch keeps its place in the request; those that are denied are gone, which the handler refuses.
+    topics = tuple(_emptied(topic) if topic.name in refused else topic for topic in body.topic_data)
+
+    def seen(values: Mapping[str, Any]) -> Mapping[str, object]:
+        pairs = zip(body.topic_data, values["responses"], strict=True)
+        return {
+            **values,
+            "responses": [_not_written(t, _NO_TOPIC) if t.name in refused else answer for t, answer in pairs],
+        }
+
+    return then(asking.go_on(topic_data=topics), seen)
+
+
+def _emptied(topic: Any) -> Any:
+    return topic._replace(partition_data=tuple(PartitionProduceData(each.index, None) for each in topic.partition_data))
 
 
 def _is_transactional(body: Any) -> bool:
@@ -75,21 +91,15 @@ def _is_transactional(body: Any) -> bool:
     )
 
 
-def _not_produced(acks: int, topics: list[Any], code: ErrorCode) -> dict[str, Any]:
+def _not_produced(acks: int, topics: Iterable[Any], code: ErrorCode) -> dict[str, Any]:
     if acks == 0:
         raise CloseConnection(f"produce with acks 0: {code.name}")
-    return {
-        "responses": [
-            {
-                "name": topic.name,
-                "partition_responses": [
-                    {"index": partition.index, "error_code": code, "base_offset": -1}
-                    for partition in topic.partition_data
-                ],
-            }
-            for topic in topics
-        ]
-    }
+    return {"responses": [_not_written(topic, code) for topic in topics]}
+
+
+def _not_written(topic: Any, code: ErrorCode) -> dict[str, Any]:
+    entries = [{"index": each.index, "error_code": code, "base_offset": -1} for each in topic.partition_data]
+    return {"name": topic.name, "partition_responses": entries}
 
 
 def fetch(asking: Asking) -> Answers:

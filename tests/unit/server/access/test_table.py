@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,8 +21,10 @@ from server.api.clock import LoopTimers
 from server.api.dispatch import Answer, Call
 from server.api.errors import ErrorCode
 from server.api.versions import VERSIONS, ApiKey
+from server.handlers.data import produce
 from server.handlers.parts import Parts
 from server.handlers.topics import metadata
+from storage.base.units import TopicPartition
 from wire.building import build
 from wire.messages import decode
 
@@ -160,5 +163,24 @@ def test_metadata_for_all_topics_leaves_out_what_may_not_be_described_and_a_name
             assert topics(8, topics=None, include_topic_authorized_operations=True) == [(TOPIC, 0, bits)]
             assert topics(0, topics=()) == [(TOPIC, 0, 0)]
             assert topics(0, topics=[{"name": OTHER}]) == [(OTHER, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)]
+
+    asyncio.run(ask())
+
+
+def test_a_denied_batch_is_not_written_and_the_others_keep_their_places_in_the_request() -> None:
+    async def ask() -> None:
+        async with stored() as (store, engine):
+            assert engine.manager is not None
+            engine.manager.topics.create(OTHER, 1, {}, 1)
+            handlers = produce.handlers(Parts(store, INFO, LoopTimers(asyncio.get_running_loop())))
+            access = Access([Rule("User:alice", frozenset((W,)), T, OTHER)], ())
+            answer = guarded(handlers, access, store)[ApiKey.PRODUCE](request(ApiKey.PRODUCE))
+            values = await answer if inspect.isawaitable(answer) else answer
+            assert values is not None
+            found = build(ApiKey.PRODUCE, 9, values).responses
+            codes = [(topic.name, int(topic.partition_responses[0].error_code)) for topic in found]
+            assert codes == [(TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED), (OTHER, 0)]
+            logs = [engine.manager.log(TopicPartition(name, 0)) for name in (TOPIC, OTHER)]
+            assert [log.log_end for log in logs] == [0, 1]
 
     asyncio.run(ask())
