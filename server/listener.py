@@ -17,6 +17,8 @@ from daemon.own.engine import Engine
 from daemon.status.model import GroupLag, ListenerStatus, RequestStatus
 from engine.manager.manager import LogManager
 from engine.settings.identity import FIRST_NODE, read_identity
+from server.access.rights import Access
+from server.access.table import guarded
 from server.api.clock import LoopTimers, Timers
 from server.api.dispatch import Dispatcher, Handler, ListenerInfo
 from server.api.measuring import Latencies
@@ -82,6 +84,8 @@ class ListenerOptions:
     auto_create: bool = False
     """Whether a request for a topic's metadata creates it."""
     is_read_only: bool = False
+    access: Access | None = None
+    """What users may do; None: every client may do everything."""
     report: Callable[[str, str], None] = lambda _kind, _reason: None
     """Receives faults and refused clients, by kind and in words; in the loop's thread."""
 
@@ -165,7 +169,8 @@ class KafkaListener:
             ids = parts.producer_ids = ProducerIds(lambda least: store.run(lambda m: _reserved(fs, m, least)))
             parts.transactions = Transactions(store, all_groups.commits, ids, timers, options.transactions)
         self._latencies = Latencies()
-        handlers = self._latencies.timed(_handlers(parts, options), timers.loop.time)
+        handlers = guarded(_handlers(parts, options), options.access, store, auto_create=options.auto_create)
+        handlers = self._latencies.timed(handlers, timers.loop.time)
         dispatcher = Dispatcher(handlers, info, timers.now_ms)
         if not options.is_read_only:
             dispatcher.preparing[ApiKey.PRODUCE] = produce.preparation(store)

@@ -13,6 +13,7 @@ from typing import Final
 from daemon.own.engine import Engine
 from daemon.service.config import ListenerConfig
 from daemon.status.model import Events, ListenerStatus
+from server.access.rights import Access
 from server.groups.settings import settings_of_broker
 from server.handlers.topics.topics import TopicOptions
 from server.listener import KafkaListener, ListenerOptions
@@ -85,7 +86,17 @@ class ServiceListener:
 def listener_of(
     config: ListenerConfig, events: Events, read_secret: Callable[[str], str], properties: Mapping[str, str]
 ) -> ServiceListener:
-    """Return the listener that a configuration asks for. Raises `ConfigInvalid` for files that cannot be used."""
+    """Return the listener that a configuration asks for; raises as `listener_options`."""
+    return ServiceListener(listener_options(config, reporter_to(events), read_secret, properties), events)
+
+
+def listener_options(
+    config: ListenerConfig,
+    report: Callable[[str, str], None],
+    read_secret: Callable[[str], str],
+    properties: Mapping[str, str],
+) -> ListenerOptions:
+    """Return the options that a configuration asks for. Raises `ConfigInvalid` for files that cannot be used."""
     host, port = parse_address(config.listen)
     limits = replace(
         Limits(), connections=config.connections, frame=config.request_bytes, idle_ms=round(config.idle_seconds * 1000)
@@ -99,13 +110,13 @@ def listener_of(
     flush = FlushSettings(
         FlushPolicy(config.flush), round(config.flush_interval_seconds * 1000), config.flush_bytes, config.dirty_bytes
     )
-    options = ListenerOptions(
+    return ListenerOptions(
         server,
         flush,
         groups=settings_of_broker(properties),
         transactions=transactions_of_broker(properties),
         topics=TopicOptions(config.partitions),
         auto_create=config.auto_create,
-        report=reporter_to(events),
+        access=Access(config.rules, config.super_users) if config.users else None,
+        report=report,
     )
-    return ServiceListener(options, events)

@@ -25,7 +25,9 @@ from daemon.events.events import EventLog
 from daemon.http.sockets import is_loopback
 from daemon.own.owned import OwnSetup, OwnWorker
 from daemon.service.clock import SystemClock
+from daemon.service.config import ListenerConfig, changed_keys, parse_listener, parse_service
 from daemon.service.service import exit_status
+from daemon.status.model import Mode
 from engine.settings.broker_options import options_of_broker
 from engine.settings.options import ManagerOptions
 from recovery.report.documents import document
@@ -35,7 +37,7 @@ from storage.base.quantities import Address, parse_address
 from storage.disk.fs import OsFs
 
 if TYPE_CHECKING:
-    from server.listener import KafkaListener, ListenerOptions
+    from server.listener import KafkaListener
 
 _FLUSHES = ("none", "interval", "sync")
 _DEFAULT = "127.0.0.1:9092"
@@ -52,12 +54,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_claims(parser, makes=True)
     place = parser.add_argument_group("places")
-    place.add_argument("--listen", default=_DEFAULT, metavar="HOST:PORT", help=f"port 0: any that is free ({_DEFAULT})")
+    place.add_argument("--listen", metavar="HOST:PORT", help=f"port 0: any that is free ({_DEFAULT})")
     place.add_argument("--advertise", metavar="HOST:PORT", help="where clients are told to connect (as --listen)")
     safety = parser.add_argument_group("safety", "needed for an address that other machines can reach")
     safety.add_argument("--tls-cert", metavar="FILE", help="certificate with its chain, PEM")
     safety.add_argument("--tls-key", metavar="FILE", help="its key, PEM")
     safety.add_argument("--sasl-users", metavar="FILE", help="lines of user:password, for PLAIN and SCRAM-SHA-256")
+    safety.add_argument(
+        "--super-user", action="append", metavar="NAME",
+        help="may do everything, '*': every user; others what [[listener.acl]] of --config FILE allows",
+    )  # fmt: skip
     safety.add_argument("--insecure", action="store_true", help="serve others without encryption or passwords")
     add_files(parser)
     output = parser.add_argument_group("output")
@@ -77,15 +83,17 @@ def address_of(text: str, flag: str, *, least: int) -> Address:
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Serve until told to stop; return the worst status of the log directories."""
-    listening = address_of(arguments.listen, "--listen", least=0)
-    ensure_safe(arguments, listening)
     if arguments.read_only and (arguments.flush or arguments.init or arguments.take_over):
         raise ConfigInvalid("--read-only: nothing is written, so --flush, --init and --take-over do not go with it")
+    config = _listener_config(arguments, environment)
+    listening = parse_address(config.listen)
+    if not arguments.log_dirs and not arguments.read_only:
+        arguments.log_dirs = _own_dirs(arguments, environment)
     settings = settings_of(arguments, environment)
     paths = list(dict.fromkeys(absolute(name) for name in require_paths(settings)))
     manager_options = _manager_options(arguments, environment)
     with contextlib.closing(EventLog("console", "info")) as events:
-        listener = _listener(arguments, listening, events, _broker_properties(arguments, environment))
+        listener = _listener(config, arguments.read_only, events, _broker_properties(arguments, environment))
         for path in paths:
             if arguments.read_only:
                 ensure_log_dir(OsFs(), path)
@@ -113,58 +121,80 @@ def _manager_options(arguments: argparse.Namespace, environment: Mapping[str, st
     return options_of_broker(options, properties, SystemClock().sleep) if properties else options
 
 
-def ensure_safe(arguments: argparse.Namespace, listening: Address) -> None:
-    """Raise `ConfigInvalid` for an address that others can reach without both TLS and passwords."""
+def _own_dirs(arguments: argparse.Namespace, environment: Mapping[str, str]) -> list[str]:
+    """Return the log directories that the file calls our own; raises `ConfigInvalid`."""
+    path, document = _own_file(arguments, environment)
+    log_dirs = parse_service({"log_dir": document.get("log_dir", [])}, path).log_dirs
+    return [str(log_dir.path) for log_dir in log_dirs if log_dir.mode is Mode.OWN]
+
+
+def _own_file(arguments: argparse.Namespace, environment: Mapping[str, str]) -> tuple[str, Mapping[str, object]]:
+    return own_file({name: getattr(arguments, name, None) for name in FILES}, environment)
+
+
+def _listener_config(arguments: argparse.Namespace, environment: Mapping[str, str]) -> ListenerConfig:
+    """Return `[listener]` of the file with the flags in force; raises `ConfigInvalid`."""
+    path, document = _own_file(arguments, environment)
+    config = parse_listener(document, path)
+    if arguments.read_only and (unused := [key for key in changed_keys(config) if key in _OF_WRITERS]):
+        raise ConfigInvalid(f"config {printable(path)}: listener.{unused[0]}: nothing is written with --read-only")
     if (arguments.tls_cert is None) != (arguments.tls_key is None):
         raise ConfigInvalid("--tls-cert and --tls-key go together")
-    is_safe = arguments.tls_cert is not None and arguments.sasl_users is not None
-    if not is_loopback(listening.host) and not is_safe and not arguments.insecure:
+    if arguments.tls_cert is not None:
+        config = replace(config, tls_certificate=arguments.tls_cert, tls_key=arguments.tls_key)
+    given = {
+        "listen": arguments.listen and str(address_of(arguments.listen, "--listen", least=0)),
+        "advertise": arguments.advertise and str(address_of(arguments.advertise, "--advertise", least=1)),
+        "flush": arguments.flush,
+        "users": arguments.sasl_users,
+        "super_users": tuple(f"User:{name}" for name in arguments.super_user or ()),
+        "insecure": arguments.insecure,
+    }
+    config = replace(config, **{name: value for name, value in given.items() if value})
+    config = replace(config, listen=config.listen or _DEFAULT)
+    ensure_safe(config)
+    return config
+
+
+_OF_WRITERS = ("flush", "flush_interval", "flush_bytes", "dirty_limit", "auto_create", "partitions")
+
+
+def ensure_safe(config: ListenerConfig) -> None:
+    """Raise `ConfigInvalid` for an address that others can reach without TLS and users, and for users without rules."""
+    listening = parse_address(config.listen)
+    if not is_loopback(listening.host) and not (config.tls_certificate and config.users) and not config.insecure:
         raise ConfigInvalid(
             f"--listen {listening}: other machines can reach it: give --tls-cert, --tls-key and --sasl-users, or "
             "--insecure where nobody else is in the network"
         )
+    has_rules = bool(config.rules or config.super_users)
+    if config.users and not has_rules:
+        raise ConfigInvalid(
+            "--sasl-users: no rule lets these users do anything, and what no rule allows is denied: give --super-user "
+            "NAME, or [[listener.acl]] in a file for --config; --super-user '*' lets every user do everything, as "
+            "before there were rules"
+        )
+    if has_rules and not config.users:
+        raise ConfigInvalid("--super-user, [[listener.acl]]: without --sasl-users no client has a name")
 
 
 def _listener(
-    arguments: argparse.Namespace, listening: Address, events: EventLog, properties: Mapping[str, str]
+    config: ListenerConfig,
+    is_read_only: bool,  # noqa: FBT001
+    events: EventLog,
+    properties: Mapping[str, str],
 ) -> KafkaListener:
     try:
         from server.listener import KafkaListener  # noqa: PLC0415 (an extra)
+        from server.reporter import reporter_to  # noqa: PLC0415 (as above)
+        from server.service_listener import listener_options  # noqa: PLC0415 (as above)
+        from server.store.flushing import FlushPolicy, FlushSettings  # noqa: PLC0415 (as above)
     except ImportError as error:
         raise ConfigInvalid(f"{error}: install logmend[serve]") from error
-    return KafkaListener(_listener_options(arguments, listening, events, properties))
-
-
-def _listener_options(
-    arguments: argparse.Namespace, listening: Address, events: EventLog, properties: Mapping[str, str]
-) -> ListenerOptions:
-    from server.groups.settings import settings_of_broker  # noqa: PLC0415
-    from server.listener import ListenerOptions  # noqa: PLC0415
-    from server.net.net import ServerOptions  # noqa: PLC0415
-    from server.net.sasl import SaslLogin, parse_users  # noqa: PLC0415
-    from server.net.tls import server_context  # noqa: PLC0415
-    from server.reporter import reporter_to  # noqa: PLC0415
-    from server.store.flushing import FlushPolicy, FlushSettings  # noqa: PLC0415 (as above)
-    from server.txn.settings import transactions_of_broker  # noqa: PLC0415
-
-    advertised = None
-    if arguments.advertise is not None:
-        advertised = address_of(arguments.advertise, "--advertise", least=1)
-    options = ServerOptions(listening.host, listening.port, advertised)
-    if arguments.tls_cert is not None:
-        options = replace(options, tls=server_context(arguments.tls_cert, arguments.tls_key))
-    if arguments.sasl_users is not None:
-        users = parse_users(read_secret(arguments.sasl_users), arguments.sasl_users)
-        options = replace(options, make_login=lambda: SaslLogin(users))
-    policy = FlushPolicy(arguments.flush or ("none" if arguments.read_only else "sync"))
-    return ListenerOptions(
-        options,
-        FlushSettings(policy),
-        groups=settings_of_broker(properties),
-        transactions=transactions_of_broker(properties),
-        is_read_only=arguments.read_only,
-        report=reporter_to(events),
-    )
+    options = listener_options(config, reporter_to(events), read_secret, properties)
+    if is_read_only:
+        options = replace(options, flush=FlushSettings(FlushPolicy.NONE), is_read_only=True)
+    return KafkaListener(options)
 
 
 def read_secret(path: str) -> str:

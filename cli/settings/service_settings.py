@@ -34,12 +34,14 @@ def read_service(flags: Mapping[str, object], environment: Mapping[str, str]) ->
     """
     own = _strings(flags.get("own"))
     named = _strings(flags.get("log_dirs"))
-    settings = load_settings({**flags, "log_dirs": None}, environment)
     path, document = own_file(flags, environment)
     config = parse_service(document, path)
     if named or own:
         config = replace(config, log_dirs=_dirs(named, own))
-    elif not config.log_dirs:
+    # Directories that are known need not stand in the broker's file, too.
+    known = [str(each.path) for each in config.log_dirs]
+    settings = load_settings({**flags, "log_dirs": known}, environment)
+    if not config.log_dirs:
         config = replace(config, log_dirs=_dirs(settings.log_dirs, ()))
     if listen := _strings(flags.get("listen")):
         config = replace(config, http=replace(config.http, listen=_places(listen)))

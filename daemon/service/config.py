@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from daemon.events.events import FORMATS, LEVELS
 from daemon.http.sockets import is_loopback, parse_listen
+from daemon.service.access import Rule, principals, rules
 from daemon.service.config_values import (
     Reader,
     address,
@@ -91,6 +92,9 @@ class ListenerConfig:
     tls_certificate: str = ""
     tls_key: str = ""
     users: str = ""
+    rules: tuple[Rule, ...] = ()
+    """What users may do; what no rule allows is denied."""
+    super_users: tuple[str, ...] = ()
     insecure: bool = False
     connections: int = 1000
     request_bytes: int = 100 << 20
@@ -210,6 +214,10 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
             "tls_key", "tls_key", path_or_nothing, "its private key, in PEM; left out: it is in the same file", FIXED
         ),
         Setting("users", "users", path_or_nothing, "who may connect, with their passwords", FIXED),
+        Setting(
+            "acl", "rules", rules, "what users may do: one table `[[listener.acl]]` a rule; the rest is denied", FIXED
+        ),
+        Setting("super_users", "super_users", principals, "users who may do everything", FIXED),
         Setting("insecure", "insecure", yes_or_no, "whether others may connect without TLS and users", FIXED),
         Setting("max_connections", "connections", whole(1, 1_000_000), "connections at a time", FIXED),
         Setting("max_request", "request_bytes", size("1KiB", "1GiB"), "bytes of the largest request", FIXED),
@@ -272,14 +280,29 @@ def parse_service(document: Mapping[str, object], path: str) -> ServiceConfig:
                 raise ConfigInvalid(f"{where}: http: {error}") from None
     if found.scrub.pressure_high < found.scrub.pressure_low:
         raise ConfigInvalid(f"{where}: scrub.pressure_stop: {found.scrub.pressure_high} is less than pressure_slow")
-    _ensure_listener(found, where)
+    _ensure_listener(found.listener, where)
     return replace(found, guard=replace(found.guard, scrub=found.scrub))
 
 
-def _ensure_listener(found: ServiceConfig, where: str) -> None:
-    """Refuse a listener that other machines can reach without TLS and users."""
-    listener = found.listener
+def parse_listener(document: Mapping[str, object], path: str) -> ListenerConfig:
+    """Return the table `[listener]` of a parsed file, for a command that adds flags; raises `ConfigInvalid`."""
+    where, table = f"config {printable(path)}", document.get("listener", {})
+    if not isinstance(table, dict):
+        raise ConfigInvalid(f"{where}: listener: {_shown(table)} is not a table: write [listener] above its keys")
+    return replace(ListenerConfig(), **_read(TABLES["listener"], table, where, "listener."))
+
+
+def changed_keys(listener: ListenerConfig) -> list[str]:
+    """Return the keys whose values are not the defaults."""
+    default = ListenerConfig()
+    return [s.key for s in TABLES["listener"] if getattr(listener, s.field) != getattr(default, s.field)]
+
+
+def _ensure_listener(listener: ListenerConfig, where: str) -> None:
+    """Refuse a listener that other machines can reach without TLS and users, and settings without effect."""
     if not listener.listen:
+        if keys := changed_keys(listener):
+            raise ConfigInvalid(f"{where}: listener.{keys[0]}: nothing is served without listener.listen")
         return
     if listener.tls_key and not listener.tls_certificate:
         raise ConfigInvalid(f"{where}: listener.tls_key: it needs a tls_certificate")
@@ -294,6 +317,14 @@ def _ensure_listener(found: ServiceConfig, where: str) -> None:
             f"{where}: listener.listen: others can reach {printable(host)}: set tls_certificate and users, or insecure "
             "if every client that can connect may read, write and delete everything"
         )
+    if listener.users and not (listener.rules or listener.super_users):
+        raise ConfigInvalid(
+            f"{where}: listener.users: no rule lets them do anything, and what no rule allows is denied: write "
+            'a [[listener.acl]] for each; super_users = ["User:*"] lets every user do everything, as before there were '
+            "rules"
+        )
+    if not listener.users and (listener.rules or listener.super_users):
+        raise ConfigInvalid(f"{where}: listener.acl: without listener.users no client has a name that rules could name")
 
 
 def _log_dirs(raw: object, where: str) -> tuple[DirConfig, ...]:

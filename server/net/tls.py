@@ -24,6 +24,7 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
     """Return the TLS context of the listener; raises `ConfigInvalid` if the files do not hold certificate and key."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a handshake costs the server more than the client
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:

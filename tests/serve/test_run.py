@@ -117,7 +117,7 @@ def test_a_service_that_cannot_listen_where_it_was_told_to_fails(tmp_path: Path,
     ("listener", "told"),
     [
         ('tls_certificate = "/no/such/file"', "no certificate with its key"),
-        ('users = "/no/such/file"', "cannot be read"),
+        ('users = "/no/such/file"\nsuper_users = ["User:root"]', "cannot be read"),
     ],
 )
 def test_files_that_are_no_use_end_the_start_with_a_reason(tmp_path: Path, listener: str, told: str) -> None:

@@ -44,7 +44,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def secured(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listener]:
     log_dir = tmp_path_factory.mktemp("secured") / "data"
     log_dir.mkdir()
-    safety = ("--tls-cert", keys / "cert.pem", "--tls-key", keys / "key.pem", "--sasl-users", keys / "users")
+    safety = ("--tls-cert", keys / "cert.pem", "--tls-key", keys / "key.pem", "--sasl-users", keys / "users",
+              "--super-user", "*")  # fmt: skip
     with Listener(log_dir, tmp_path_factory.mktemp("out"), *map(str, safety)) as listener:
         yield listener
 
@@ -109,6 +110,24 @@ def test_without_tls_or_without_a_password_nothing_is_answered(secured: Listener
         assert anonymous.recv(100) == b""
 
 
+def s_client(listener: Listener, *options: str, typed: str = "") -> str:
+    """Return what OpenSSL's client says of a connection."""
+    words = ["openssl", "s_client", "-connect", listener.bootstrap, "-cipher", "DEFAULT@SECLEVEL=0", *options]
+    done = subprocess.run(words, input=typed, capture_output=True, text=True, timeout=WAIT, check=False)
+    return done.stdout + done.stderr
+
+
+def test_a_version_of_tls_before_1_2_is_refused(secured: Listener) -> None:
+    assert "Protocol  : TLSv1.2" in s_client(secured, "-tls1_2")
+    assert "no peer certificate available" in s_client(secured, "-tls1_1"), "the server did not begin"
+
+
+def test_a_client_cannot_have_the_handshake_again(secured: Listener) -> None:
+    said = s_client(secured, "-tls1_2", typed="R\n")
+    assert "RENEGOTIATING" in said, "it asked for it"
+    assert "no renegotiation" in said
+
+
 def test_a_frame_above_the_small_limit_before_the_login_ends_the_connection(secured: Listener, keys: Path) -> None:
     host, port = secured.bootstrap.rsplit(":", 1)
     context = ssl.create_default_context(cafile=str(keys / "cert.pem"))
@@ -146,10 +165,20 @@ def test_users_that_everybody_may_read_are_refused(tmp_path: Path, capsys: pytes
     users = tmp_path / "users"
     users.write_text("alice:secret\n")
     users.chmod(0o644)
-    assert main(["serve", str(tmp_path / "data"), "--sasl-users", str(users)]) == 2
+    assert main(["serve", str(tmp_path / "data"), "--sasl-users", str(users), "--super-user", "*"]) == 2
     said = capsys.readouterr()
     assert "chmod" in said.err
     assert "secret" not in said.err + said.out
+
+
+def test_users_whom_no_rule_lets_do_anything_are_refused_at_the_start(
+    tmp_path: Path, keys: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(tmp_path / "data"), "--sasl-users", str(keys / "users")]) == 2
+    assert "--super-user '*' lets every user do everything, as before" in capsys.readouterr().err
+    assert main(["serve", str(tmp_path / "data"), "--super-user", "alice"]) == 2
+    assert "no client has a name" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(
@@ -178,3 +207,23 @@ def test_a_port_that_is_taken_is_an_error_of_the_environment_and_leaves_a_clean_
     assert "in use" in done.stderr
     assert logmend("verify", tmp_path / "data").returncode == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_serve_reads_the_listener_of_the_configuration_as_the_service_does(tmp_path: Path) -> None:
+    config = tmp_path / "l.toml"
+    config.write_text("[listener]\nauto_create = true\npartitions = 3\n")
+    with Listener(tmp_path / "data", tmp_path / "out", "--config", str(config)) as listener:
+        admin = AdminClient({"bootstrap.servers": listener.bootstrap, **QUIET})
+        topic = until(
+            lambda: (t := admin.list_topics("asked-for", timeout=WAIT).topics["asked-for"]).partitions and t, WAIT
+        )
+        assert len(topic.partitions) == 3
+
+
+def test_a_key_about_writing_is_an_error_where_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "l.toml"
+    config.write_text("[listener]\nauto_create = true\n")
+    assert main(["serve", "--read-only", str(tmp_path), "--config", str(config)]) == 2
+    assert "listener.auto_create: nothing is written with --read-only" in capsys.readouterr().err

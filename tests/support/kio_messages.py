@@ -9,6 +9,7 @@ import random
 import types
 import typing
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from kio.index import load_request_schema
@@ -51,7 +52,7 @@ def _one(kind: Any, metadata: Any, draw: random.Random) -> Any:
         bits = int(name.lstrip("uint"))
         low, high = (0, 2**bits - 1) if name.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         return draw.choice([low, high, draw.randint(low, high), draw.randint(max(low, -3), 99)])
-    return {
+    draws: dict[str, Callable[[], Any]] = {
         "bool": lambda: draw.random() < 0.5,
         "string": lambda: draw.choice(TEXTS),
         "bytes": lambda: draw.randbytes(draw.choice([0, 5, 200])),
@@ -62,7 +63,8 @@ def _one(kind: Any, metadata: Any, draw: random.Random) -> Any:
         "timedelta_i32": lambda: datetime.timedelta(milliseconds=draw.randint(0, 2**31 - 1)),
         "timedelta_i64": lambda: datetime.timedelta(milliseconds=draw.randint(0, 2**40)),
         "datetime_i64": lambda: START + datetime.timedelta(milliseconds=draw.randint(0, 2**41)),
-    }[name]()
+    }
+    return draws[name]()
 
 
 def plain(value: Any) -> Any:

@@ -1,7 +1,8 @@
 """Topics that are created because a client asks for their metadata; off by default.
 
-A request for all topics creates none, whatever its flags say: some clients leave them undefined there.
-Source: Apache Kafka 4.3.0, DefaultAutoTopicCreationManager.
+The answer to the request that creates a topic still calls it unknown, as a broker's does: clients ask again. A request
+for all topics creates none, whatever its flags say: some clients leave them undefined there.
+Source: Apache Kafka 4.3.0, DefaultAutoTopicCreationManager; asked of a broker.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ def creating(handlers: dict[int, Handler], store: Store, make: Make) -> dict[int
         return _made(call, missing) if missing else plain(call)
 
     async def _made(call: Call, missing: list[str]) -> Answer:
-        for name in missing:
-            with contextlib.suppress(LogmendError):  # then it is not there, as the answer says
-                await make(name)
         answer = plain(call)
-        return await answer if isinstance(answer, Awaitable) else answer
+        values = await answer if isinstance(answer, Awaitable) else answer
+        for name in missing:
+            with contextlib.suppress(LogmendError):  # then it stays unknown
+                await make(name)
+        return values
 
     return handlers | {ApiKey.METADATA: metadata}
 

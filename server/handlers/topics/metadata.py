@@ -105,7 +105,8 @@ class _Answer:
 
     def refused(self, code: ErrorCode, name: str | None, topic_id: bytes) -> dict[str, object]:
         """Return the answer for a topic that is not shown."""
-        return {"error_code": code, "name": name, "topic_id": topic_id, "topic_authorized_operations": _NOT_ASKED}
+        operations = _NOT_ASKED if name is None else self._operations
+        return {"error_code": code, "name": name, "topic_id": topic_id, "topic_authorized_operations": operations}
 
     def topic(self, topic: TopicView) -> dict[str, object]:
         """Return the answer for a topic that exists."""

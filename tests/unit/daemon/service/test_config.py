@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
+from daemon.service.access import Operation, Pattern, Permission, Resource, Rule
 from daemon.service.config import (
     KEYS,
     LOG_DIR,
@@ -71,13 +72,22 @@ def test_values_mean_what_they_say() -> None:
 
 def test_a_listener_that_others_can_reach_needs_tls_and_users_or_a_word() -> None:
     outside = '[listener]\nlisten = "192.0.2.1:9092"\n'
-    safe = parse(outside + 'tls_certificate = "/c"\nusers = "/u"\n').listener
+    safe = parse(outside + 'tls_certificate = "/c"\nusers = "/u"\nsuper_users = ["User:root"]\n').listener
     assert (safe.listen, safe.tls_certificate, safe.users) == ("192.0.2.1:9092", "/c", "/u")
     assert parse(outside + "insecure = true\n").listener.insecure
     for half in ('tls_certificate = "/c"\n', 'users = "/u"\n', ""):
         with pytest.raises(ConfigInvalid, match="others can reach"):
             parse(outside + half)
     assert parse("").listener.listen == ""
+
+
+def test_a_rule_is_written_in_the_words_of_kafka_or_of_its_tools() -> None:
+    text = 'listen = "[::1]:9092"\nusers = "/u"\n[[listener.acl]]\nprincipal = "User:alice"\npermission = "deny"\n'
+    text += 'operations = ["Read", "DESCRIBE_CONFIGS", "AlterConfigs"]\nresource = "Topic"\n'
+    text += 'name = "or"\npattern = "Prefixed"\n'
+    (rule,) = parse("[listener]\n" + text).listener.rules
+    operations = frozenset((Operation.READ, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS))
+    assert rule == Rule("User:alice", operations, Resource.TOPIC, "or", Pattern.PREFIXED, Permission.DENY)
 
 
 def test_log_dirs_are_guarded_unless_they_are_said_to_be_ours() -> None:
@@ -118,6 +128,21 @@ def test_log_dirs_are_guarded_unless_they_are_said_to_be_ours() -> None:
             r"listener\.advertise: clients cannot connect to port 0",
         ),
         ('[listener]\nlisten = "[::1]:9092"\ntls_key = "/k"', r"listener\.tls_key: it needs a tls_certificate"),
+        ("[listener]\nauto_create = true", r"listener\.auto_create: nothing is served without listener\.listen"),
+        ('[listener]\nlisten = "[::1]:9092"\nusers = "/u"', r"listener\.users: no rule lets them do anything"),
+        ('[listener]\nlisten = "[::1]:9092"\nsuper_users = ["User:a"]', r"listener\.acl: without listener\.users"),
+        (
+            '[listener]\nsuper_users = ["a"]',
+            r'listener\.super_users: .* is not a list of principals, such as \["User:admin"\]',
+        ),
+        (
+            '[[listener.acl]]\nprincipal = "User:a"\noperations = ["READ"]\nresource = "TOPIX"\nname = "a"',
+            r"listener\.acl: .* resource is one of TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, not 'TOPIX'",
+        ),
+        (
+            '[[listener.acl]]\nprincipal = "User:a"\noperations = ["READ"]\nresource = "TOPIC"',
+            r"listener\.acl: .* principal or name is missing in one",
+        ),
         ('[listener]\nflush = "often"', r'listener\.flush: \'often\' is not one of "none", "interval", "sync"'),
         ('state_dir = "here"', r"l\.toml: state_dir: 'here' is not an absolute path"),
         ('log_dir = "/a"', r"log_dir: '/a' is not a list of tables"),

@@ -1,0 +1,1 @@
+"""What each user may do: rules, and the check of every request before its handler."""
