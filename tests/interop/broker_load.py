@@ -7,7 +7,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -89,10 +89,12 @@ class Ledger:
 class Load:
     """Producers that keep a broker busy until it is killed. `ledger` holds what they know then."""
 
-    def __init__(self, cluster: Cluster, seed: str = "load", ledger: Ledger | None = None) -> None:
-        """`ledger`: what earlier loads on this broker know."""
+    def __init__(
+        self, cluster: Cluster, seed: str = "load", ledger: Ledger | None = None, *, pause_seconds: float = 0.01
+    ) -> None:
+        """`ledger`: what earlier loads on this broker know. `pause_seconds`: between two rounds of records."""
         self.cluster, self.ledger = cluster, ledger or Ledger()
-        self._seed, self._stop = seed, threading.Event()
+        self._seed, self._stop, self._pause = seed, threading.Event(), pause_seconds
         self._serial = itertools.count()
         self._threads = [threading.Thread(target=work) for work in (self._produce, self._pay)]
 
@@ -133,7 +135,7 @@ class Load:
     def _produce(self) -> None:
         rng = random.Random(self._seed)
         producers = {topic: producer(self.cluster, **settings) for topic, settings in PRODUCERS.items()}
-        while not self._stop.wait(0.01):
+        while not self._stop.wait(self._pause):
             for topic, to in producers.items():
                 for _ in range(_PER_ROUND):
                     key, value = self.content(rng)
@@ -233,8 +235,10 @@ def produce_more(load: Load, count: int = 200) -> Ledger:
     return ledger
 
 
-def read_all(cluster: Cluster, *, isolation: str = "read_uncommitted") -> dict[str, dict[int, Content]]:
-    """Return what a stock client reads of every partition, by offset, each from its beginning to its end."""
+def read_all(
+    cluster: Cluster, names: Collection[str] = PARTITIONS, *, isolation: str = "read_uncommitted"
+) -> dict[str, dict[int, Content]]:
+    """Return what a stock client reads of these partitions, by offset, each from its beginning to its end."""
     settings = {
         "bootstrap.servers": cluster.bootstrap,
         "group.id": "readers",
@@ -245,14 +249,14 @@ def read_all(cluster: Cluster, *, isolation: str = "read_uncommitted") -> dict[s
         "check.crcs": True,
         "log_level": 0,
     }
-    await_leaders(cluster)
+    await_leaders(cluster, names)
     reader = Consumer(settings)
-    found: dict[str, dict[int, Content]] = {name: {} for name in PARTITIONS}
+    found: dict[str, dict[int, Content]] = {name: {} for name in names}
     try:
-        for name in PARTITIONS:
+        for name in names:
             low, _ = reader.get_watermark_offsets(TopicPartition(*place(name)), timeout=_PATIENCE)
             reader.incremental_assign([TopicPartition(*place(name), low)])
-        deadline, unfinished = time.monotonic() + _PATIENCE, set(PARTITIONS)
+        deadline, unfinished = time.monotonic() + _PATIENCE, set(names)
         while unfinished and time.monotonic() < deadline:
             for message in reader.consume(2000, 0.2):
                 name, error, offset = f"{message.topic()}-{message.partition()}", message.error(), message.offset()
@@ -274,8 +278,8 @@ def place(partition: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-def await_leaders(cluster: Cluster) -> None:
-    """Return once the broker leads every partition.
+def await_leaders(cluster: Cluster, names: Collection[str] = PARTITIONS) -> None:
+    """Return once the broker leads these partitions.
 
     A client that asks while a broker is still taking them over may keep its "unknown partition" for minutes.
     """
@@ -285,8 +289,8 @@ def await_leaders(cluster: Cluster) -> None:
         try:
             topics = admin.list_topics(timeout=20).topics
         except KafkaException:  # it is not up yet
-            return set(PARTITIONS)
+            return set(names)
         led = {f"{name}-{n}" for name, topic in topics.items() for n, p in topic.partitions.items() if p.leader >= 0}
-        return set(PARTITIONS) - led
+        return set(names) - led
 
     until(lambda: not unled(), _PATIENCE, say=lambda: f"no broker leads {sorted(unled())}")
