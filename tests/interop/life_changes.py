@@ -9,6 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 from interop import tiered
-from interop.broker_load import PARTITIONS, SEGMENT_BYTES, Ledger, place, producer
+from interop.broker_load import SEGMENT_BYTES, Ledger, place, producer
 from interop.kafka_lab import Cluster
 from support.waiting import until
 
@@ -79,14 +80,15 @@ class Changes:
 
     def last_kinds(self) -> list[Callable[[], None]]:
         """Return what may be under way when the broker ends."""
-        return [self._begin_to_move, self._come_and_go, self._renew, lambda: None]
+        return [self._begin_to_move, self._begin_to_move, self._come_and_go, self._renew]
 
     # ---- records
 
     def fill(self, *topics: str) -> None:
         """Produce to topics as one of many kinds of clients: codecs, keys, times, tombstones, small and large."""
         rng = self._rng
-        settings = {"compression.type": rng.choice(_CODECS), "enable.idempotence": rng.random() < 0.5}
+        settings: dict[str, str | bool | int] = {"compression.type": rng.choice(_CODECS)}
+        settings["enable.idempotence"] = rng.random() < 0.5
         if rng.random() < 0.3:
             settings["batch.num.messages"] = rng.choice((1, 7))
         to = producer(self._cluster, **settings)
@@ -95,7 +97,9 @@ class Changes:
             for _ in range(rng.randint(20, 200)):
                 key = b"key-%d" % rng.randrange(30) if topic == TURNED or rng.random() < 0.5 else None
                 value = None if key and rng.random() < 0.1 else rng.randbytes(rng.randint(1, largest))
-                headers = [("from", rng.randbytes(5)), ("none", None)] if rng.random() < 0.2 else []
+                headers: list[tuple[str, str | bytes | None]] = []
+                if rng.random() < 0.2:
+                    headers = [("from", rng.randbytes(5)), ("none", None)]
                 to.produce(
                     topic, value, key, timestamp=now - rng.choice((0, 0, rng.randrange(86_400_000))),
                     headers=headers, on_delivery=self._ledger.delivered if f"{topic}-0" in self._ledger.acknowledged
@@ -115,15 +119,15 @@ class Changes:
     # ---- topics and settings
 
     def _create(self, *names: str) -> None:
-        def is_created(name: str) -> bool:
-            settings = dict(_SETTINGS.get(name, {})) | {self._segment_bytes: SEGMENT_BYTES}
+        def create(name: str) -> bool:
+            config = dict(_SETTINGS.get(name, {})) | {self._segment_bytes: SEGMENT_BYTES}
             with contextlib.suppress(KafkaException):  # one of that name is not deleted yet
-                self._admin.create_topics([NewTopic(name, 1, 1, config=settings)])[name].result(_PATIENCE)
+                self._admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(_PATIENCE)
                 return True
             return False
 
         for name in names:
-            until(lambda name=name: is_created(name), _PATIENCE)
+            until(partial(create, name), _PATIENCE, say=partial(str, name))
 
     def _delete(self, name: str) -> None:
         self._admin.delete_topics([name])[name].result(_PATIENCE)

@@ -39,6 +39,10 @@ SETTINGS: Final = CONFIG | {
     "share.coordinator.state.topic.num.partitions": "2",
 }
 DEPTHS: Final = ("quick", "full", "records")
+STATES: Final = {
+    "future": "*-future", "stray": "*-stray", "delete": "*-delete", "cleaned": "*/*.cleaned", "swap": "*/*.swap",
+}  # fmt: skip
+"""What is under way, by a name for it."""
 _PAUSE: Final = 0.05
 """Seconds between two rounds of load: enough for many segments, little enough for many lives on one machine."""
 
@@ -50,6 +54,8 @@ class Life:
         """`keep`: a directory in which a log directory is left as it was when `verify` had an alarm."""
         self.cluster, self.broker = cluster, cluster[0]
         self.ledger, self.looks = Ledger(), 0
+        self.states: set[str] = set()
+        """What a stop or a kill has left of `STATES`."""
         self._seed, self._rng, self._keep = seed, random.Random(seed), keep
         self._rounds = itertools.count()
         without = () if has_tiers(cluster.version) else (TIERED,)
@@ -78,6 +84,8 @@ class Life:
             else:
                 load.end()
                 self.broker.stop()
+        homes = self.broker.log_dirs
+        self.states |= {state for state, names in STATES.items() if any(any(home.glob(names)) for home in homes)}
         if kill:
             self._recover()
         self.check_no_alarm("after the recovery" if kill else "after the clean stop")
@@ -142,8 +150,8 @@ class Life:
 
 
 def has_tiers(version: str) -> bool:
-    """Say whether this life of a broker of that version has a tiered topic."""
-    return is_kraft(version)
+    """Say whether a life of a broker of that version has a tiered topic beside two log directories."""
+    return version >= "4."
 
 
 def has_share_groups(version: str) -> bool:
@@ -153,7 +161,10 @@ def has_share_groups(version: str) -> bool:
 
 def settings(directory: Path, version: str = KAFKA) -> dict[str, str]:
     """Return the settings of a broker that is to live in `directory`."""
-    return (tiered.settings(directory, version) if has_tiers(version) else {}) | SETTINGS
+    more = tiered.settings(directory, version) if has_tiers(version) else {}
+    if not is_kraft(version):
+        more["zookeeper.session.timeout.ms"] = "10000"  # a busy machine is no lost session
+    return more | SETTINGS
 
 
 def live(directory: Path, seed: int, *, version: str = KAFKA, rounds: int = 2, keep: Path | None = None) -> Life:

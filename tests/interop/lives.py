@@ -2,8 +2,9 @@
 
 usage: PYTHONPATH=.:tests nice python -m interop.lives --lives 200 --out lives.txt [--version 3.9.1] [--rounds 4]
 
-A line of the file is a life: its seed, Kafka's version, its seconds, the processor's seconds, the looks of `verify`, the
-records acknowledged, `passed` or the failure. A life that failed leaves its directories under `--keep`.
+A line of the file is a life: its seed, Kafka's version, its seconds, the processor's, the looks of `verify`, the
+records acknowledged, what stops and kills left under way, and `passed` or the failure. A life that failed leaves its
+directories under `--keep`.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ def one(seed: int, version: str, rounds: int, keep: Path) -> str:
     try:
         life = live(home / "kafka", seed, version=version, rounds=rounds, keep=keep)
         records = sum(len(contents) for contents in life.ledger.acknowledged.values())
-        said = f"{life.looks} {records} passed"
+        said = f"{life.looks} {records} {','.join(sorted(life.states)) or '-'} passed"
         shutil.rmtree(keep / f"seed-{seed}", ignore_errors=True)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (whatever ends one life, the next one begins)
         place = keep / f"seed-{seed}"
+        shutil.rmtree(place / "end", ignore_errors=True)
         shutil.copytree(home, place / "end", dirs_exist_ok=True, ignore_dangling_symlinks=True)
         (place / "failure.txt").write_text(traceback.format_exc())
-        said = f"0 0 FAILED {str(error).strip().splitlines()[:2]}, see {place}"
+        said = f"0 0 - FAILED {str(error).strip().splitlines()[:2]}, see {place}"
     finally:
         shutil.rmtree(home, ignore_errors=True)
     return f"{seed} {version} {time.monotonic() - begun:.0f} {_busy() - busy:.0f} {said}"

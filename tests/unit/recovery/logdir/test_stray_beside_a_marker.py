@@ -10,7 +10,7 @@ STRAY = f"pay-3.{'0a' * 16}-stray"
 
 
 def stopped() -> Files:
-    """Return two partitions that were shut down cleanly, the second one with a stray of an earlier topic of its name."""
+    """Return two partitions that were shut down cleanly, and a stray of an earlier topic of the second one's name."""
     files = sound(PARTITIONS) | {MARKER: b""}
     files |= {name.replace("pay-3", STRAY): data for name, data in files.items() if name.startswith("pay-3/")}
     for role, size in (("index", 8), ("timeindex", 12)):
