@@ -112,7 +112,7 @@ def run_java(version: str, directory: Path, output: Path, *args: str) -> None:
         raise RuntimeError(f"{args[0]} ended with {status}:\n{said[-2000:]}")
 
 
-def wait_for_port(port: int, process: subprocess.Popen[str], output: Path, seconds: float = 90) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[str], output: Path, seconds: float = 240) -> None:
     """Return once `process` listens; raise with the end of its output if it ends first or takes too long."""
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
@@ -186,7 +186,7 @@ class Broker:
             "port": str(self.port),
         }
 
-    def start(self, seconds: float = 90) -> None:
+    def start(self, seconds: float = 240) -> None:
         """Start it, formatting its directories the first time, and wait until it answers on its port."""
         self.configure()
         version = self.cluster.version
