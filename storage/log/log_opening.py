@@ -46,7 +46,8 @@ def open_segments(
 ) -> Found:
     """Open every segment in the directory; without any, make one at `log_start`.
 
-    Files that end in `.deleted` or `.cleaned` are removed. A file of the last segment with a second name, maybe that of a backup, becomes a copy, as it is about to be written.
+    Files that end in `.deleted` or `.cleaned` are removed. A file of the last segment with a second name, maybe that of
+    a backup, becomes a copy, as it is about to be written.
 
     Raises `LogUnusable` if a compaction was cut off, or an index has no log: recovery has to run first.
     """
