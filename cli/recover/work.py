@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -27,11 +28,21 @@ from recovery.report.documents import finding_document, outcome_document
 from recovery.report.outcome import Flags, Outcome, root_of, worst
 from recovery.segment.memory import Memory
 from recovery.segment.segment_report import Depth
-from storage.base.errors import ConfigInvalid, EnvironmentFault, ExitStatus, LogDirInUse, LogmendError, printable
+from storage.base.errors import (
+    ConfigInvalid,
+    EnvironmentFault,
+    ExitStatus,
+    FileVanished,
+    LogDirInUse,
+    LogmendError,
+    printable,
+)
 from storage.codec.compression import load_codecs
 from storage.disk.fs import ReadFs, lock_state
 
 _WAIT_SECONDS: Final = 0.1
+_MOVE_SECONDS: Final = 2.0
+_TWICE: Final = 2
 Request = tuple[Target, PlanOptions]
 Made = Planned | LogmendError
 """A plan, or why there is none."""
@@ -94,7 +105,7 @@ class Work:
         if any(options.depth == Depth.RECORDS.value for _, options in requests):
             load_codecs()  # before the threads: each would wait for the one that imports them
         made = dict(zip((target for target, _ in requests), self._side_by_side(requests), strict=True))
-        mark_duplicates([each for each in made.values() if isinstance(each, Planned)])
+        mark_duplicates(self.fs, [each for each in made.values() if isinstance(each, Planned)])
         return made
 
     def _side_by_side(self, requests: Sequence[Request]) -> Sequence[Made]:
@@ -173,9 +184,11 @@ def look_at_all(work: Work, targets: Sequence[Target], options: PlanOptions) -> 
     ]
 
 
-def mark_duplicates(planned: Sequence[Planned]) -> None:
+def mark_duplicates(fs: ReadFs, planned: Sequence[Planned]) -> None:
     """Add to the plans of several log directories the findings about partitions that lie in more than one of them."""
     for name, places in find_duplicates([log_dir.plan for log_dir in planned]).items():
+        if is_moving(fs, places):
+            continue
         for log_dir in planned:
             here = [place for place in places if place.parent == log_dir.plan.log_dir]
             others = ", ".join(printable(place) for place in places if place not in here)
@@ -184,6 +197,29 @@ def mark_duplicates(planned: Sequence[Planned]) -> None:
             row = decide(Damage.DUPLICATE_PARTITION.subject, where)
             verdicts = tuple(Verdict(finding, row.letter, row.decision.value) for finding in found)
             log_dir.plan = log_dir.plan._replace(verdicts=log_dir.plan.verdicts + verdicts)
+
+
+def is_moving(fs: ReadFs, places: Sequence[PurePath]) -> bool:
+    """Tell whether a running broker has just moved a partition: within two seconds all but one of its places are gone.
+
+    One log directory is listed before the move and another one after it, and the broker itself renames the copy first.
+    """
+    end = time.monotonic() + _MOVE_SECONDS
+    while any(is_in_use(place.parent) for place in places):
+        if sum(is_there(fs, place) for place in places) < _TWICE:
+            return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(_WAIT_SECONDS)
+    return False
+
+
+def is_there(fs: ReadFs, path: PurePath) -> bool:
+    """Tell whether there is something of that name."""
+    with contextlib.suppress(FileVanished):
+        fs.stat(path)
+        return True
+    return False
 
 
 def is_in_use(log_dir: PurePath) -> bool:

@@ -105,7 +105,7 @@ class LogDirState:
             log_start=max(int(start or 0), 0),
             clean=clean and not self.marker_goes,
             flushed=clean,
-            marker=self.marker,
+            marker=self.marker and directory.state is not DirectoryState.STRAY,  # no broker closes a stray
             running=self.running,
             metadata=metadata,
             has_log_start=start is not None,
@@ -346,8 +346,12 @@ class _TopPlanner:
         return any(plan.held for plan in self._plans)
 
     def _touches_logs(self) -> bool:
-        """Tell whether anything changes that the marker vouches for; the metadata log is recovered in any case."""
-        names = {d.name for d in self._state.partitions if not is_cluster_metadata(d.partition)}
+        """Tell whether anything changes that the marker vouches for.
+
+        The metadata log is recovered in any case, and a broker that shuts down closes no stray.
+        """
+        closed = (d for d in self._state.partitions if d.state is not DirectoryState.STRAY)
+        names = {d.name for d in closed if not is_cluster_metadata(d.partition)}
         vouched = (p for p in self._plans if p.partition in names and not _only_finishes_swaps(p))
         return any(_touches_the_log(action) for p in vouched for action in p.actions)
 
@@ -381,7 +385,7 @@ def _touches_the_log(action: Action) -> bool:
     """Tell whether the marker may no longer vouch for the directory; it never vouched for leftovers."""
     match action:
         case SetAside():
-            return not action.path.name.endswith(".cleaned")
+            return not action.path.name.endswith(FileState.DELETED.value)
         case KeepCopy():
             return False
         case Quarantine() | TruncateTo() | Rename() | ReplaceFile() | SplitLog() | SpliceSegment():

@@ -140,10 +140,10 @@ class Resolved:
 
 _LEFT_TO_THE_BROKER: Final = {
     FileState.DELETED: (Damage.LEFTOVER_DELETED, "marked for deletion; a broker removes it at its next start"),
+    FileState.CLEANED: (Damage.LEFTOVER_CLEANED, "an unfinished compaction; a broker removes it at its next start"),
     FileState.PARTIAL: (Damage.LEFTOVER_PART, "an unfinished metadata snapshot; a broker removes it at its next start"),
 }
 """What a broker has given up itself, and what a clean stop leaves too: there is nothing to do about it."""
-_UNCOMMITTED: Final = "an unfinished compaction or split; a broker would remove it"
 
 
 def swap_logs(inventory: Inventory) -> dict[int, PurePath]:
@@ -187,8 +187,6 @@ def resolve(inventory: Inventory, swap_ends: Mapping[int, int], *, frees_deleted
             if frees_deleted and state is FileState.DELETED:
                 resolved.asides.append(SetAside(inventory.directory / name, reason))
             resolved.findings.append(Finding(kind, inventory.directory / name, reason, size=entry.stat.size))
-        elif state is FileState.CLEANED:
-            _set_aside(resolved, inventory, name, Damage.LEFTOVER_CLEANED, _UNCOMMITTED)
         elif state is FileState.SWAP:
             assert base is not None
             if least is not None and base >= least:

@@ -132,6 +132,7 @@ _NAMED: Final = {
     Damage.TIME_INDEX_PREALLOCATED: Subject.PADDING,
     Damage.ORPHAN_INDEX: Subject.LEFTOVER,
     Damage.SNAPSHOT_STRAY: Subject.LEFTOVER,
+    Damage.LEFTOVER_CLEANED: Subject.NONE,
     Damage.LEFTOVER_DELETED: Subject.NONE,
     Damage.LEFTOVER_PART: Subject.NONE,
     Damage.OFFSET_GAP: Subject.NONE,

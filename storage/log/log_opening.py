@@ -20,6 +20,8 @@ from storage.segment.segment_types import SegmentLimits
 
 _WRITTEN: Final = (FileRole.LOG, FileRole.INDEX, FileRole.TIME_INDEX, FileRole.TXN_INDEX)
 """What grows in the last segment of a log."""
+_REMOVED: Final = (FileState.DELETED, FileState.CLEANED)
+"""Files that no broker reads any more, or not yet."""
 
 
 class Found(NamedTuple):
@@ -42,19 +44,20 @@ def open_segments(
     log_start: Offset,
     jitter: Callable[[], int],
 ) -> Found:
-    """Open every segment in the directory; without any, make one at `log_start`. `.deleted` files are removed.
+    """Open every segment in the directory; without any, make one at `log_start`.
 
-    A file of the last segment with a second name, maybe that of a backup, becomes a copy, as it is about to be written.
+    Files that end in `.deleted` or `.cleaned` are removed. A file of the last segment with a second name, maybe that of
+    a backup, becomes a copy, as it is about to be written.
 
     Raises `LogUnusable` if a compaction was cut off, or an index has no log: recovery has to run first.
     """
     listing = fs.entries(directory)
     names = [name for name in map(parse_file_name, _plain(listing)) if name is not None]
     for name in names:
-        if name.state in (FileState.CLEANED, FileState.SWAP):
+        if name.state is FileState.SWAP:
             raise LogUnusable(f"{directory / name.name}: a replacement that was cut off; recovery has to run first")
     for name in names:
-        if name.state is FileState.DELETED and name.role is not FileRole.METADATA_SNAPSHOT:
+        if name.state in _REMOVED and name.role is not FileRole.METADATA_SNAPSHOT:
             fs.remove(directory / name.name)
     bases = _numbers(names, FileRole.LOG)
     for name in names:

@@ -89,10 +89,12 @@ class Ledger:
 class Load:
     """Producers that keep a broker busy until it is killed. `ledger` holds what they know then."""
 
-    def __init__(self, cluster: Cluster, seed: str = "load", ledger: Ledger | None = None) -> None:
-        """`ledger`: what earlier loads on this broker know."""
+    def __init__(
+        self, cluster: Cluster, seed: str = "load", ledger: Ledger | None = None, *, pause_seconds: float = 0.01
+    ) -> None:
+        """`ledger`: what earlier loads on this broker know. `pause_seconds`: between two rounds of records."""
         self.cluster, self.ledger = cluster, ledger or Ledger()
-        self._seed, self._stop = seed, threading.Event()
+        self._seed, self._stop, self._pause = seed, threading.Event(), pause_seconds
         self._serial = itertools.count()
         self._threads = [threading.Thread(target=work) for work in (self._produce, self._pay)]
 
@@ -133,7 +135,7 @@ class Load:
     def _produce(self) -> None:
         rng = random.Random(self._seed)
         producers = {topic: producer(self.cluster, **settings) for topic, settings in PRODUCERS.items()}
-        while not self._stop.wait(0.01):
+        while not self._stop.wait(self._pause):
             for topic, to in producers.items():
                 for _ in range(_PER_ROUND):
                     key, value = self.content(rng)

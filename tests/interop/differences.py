@@ -150,7 +150,7 @@ RULES: Final[tuple[Rule, ...]] = (
 def _is_broker_work(outcome: Outcome, name: str, before: int | None, after: int | None) -> bool:
     """Tell whether a change that Kafka makes to our result is one of the few that are left to it."""
     segments = outcome.ours["segments"]
-    if name.endswith(".deleted") and after is None:
+    if name.endswith((".deleted", ".cleaned")) and after is None:
         return True
     if not outcome.points["clean"] or outcome.marker_removed:
         point = outcome.points["recovery_point"]

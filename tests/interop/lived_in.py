@@ -7,203 +7,176 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import random
 import shutil
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourceType
-from confluent_kafka.cimpl import NewTopic
-from interop.broker_load import CONFIG, PARTITIONS, SEGMENT_BYTES, Ledger, Load, create_topics, producer
-from interop.kafka_lab import Cluster, run_java
-from support.command import logmend
+from interop import tiered
+from interop.broker_load import CONFIG, Content, Ledger, Load, create_topics, read_all
+from interop.kafka_lab import KAFKA, Cluster, is_kraft
+from interop.life_changes import DELETED_FROM, RETAINED, TIERED, TURNED, Changes
+from interop.test_recover_live_broker import (
+    CUTS,
+    MORE_CUTS,
+    REBUILDS,
+    check_readable,
+    check_transactions,
+    saying,
+    start_again,
+)
+from support.calling import call
 from support.waiting import until
 
 SETTINGS: Final = CONFIG | {
     "metadata.log.max.snapshot.interval.ms": "2000",
     "log.retention.check.interval.ms": "700",
     "file.delete.delay.ms": "4000",
+    "log.segment.delete.delay.ms": "3000",
     "producer.id.expiration.ms": "5000",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "2",
 }
-SEGMENT: Final = {"internal.segment.bytes": SEGMENT_BYTES}
 DEPTHS: Final = ("quick", "full", "records")
-RETAINED, PREALLOCATED, MOVED = "retained", "preallocated", "moved"
-OWN_TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
-    RETAINED: SEGMENT | {"retention.bytes": "150000"},
-    PREALLOCATED: SEGMENT | {"preallocate": "true"},
-    MOVED: SEGMENT,
-}
-DELETED_FROM: Final = "orders-1"
-"""The partition of which the life deletes records."""
-_PATIENCE: Final = 60.0
-_INTERVALS: Final = ("100", "512", "4096", "16384")
+STATES: Final = {
+    "future": "*-future", "stray": "*-stray", "delete": "*-delete", "cleaned": "*/*.cleaned", "swap": "*/*.swap",
+}  # fmt: skip
+"""What is under way, by a name for it."""
+_PAUSE: Final = 0.05
+"""Seconds between two rounds of load: enough for many segments, little enough for many lives on one machine."""
 
 
 class Life:
-    """One broker with two log directories. `ledger` knows what was acknowledged, `deleted_to` what was given up."""
+    """One broker with two log directories. `ledger` knows what was acknowledged."""
 
     def __init__(self, cluster: Cluster, seed: int, keep: Path | None = None) -> None:
         """`keep`: a directory in which a log directory is left as it was when `verify` had an alarm."""
         self.cluster, self.broker = cluster, cluster[0]
-        self.ledger, self.deleted_to = Ledger(), 0
-        self.looks = 0
-        self._rng, self._keep, self._numbers = random.Random(seed), keep, itertools.count()
+        self.ledger, self.looks = Ledger(), 0
+        self.states: set[str] = set()
+        """What a stop or a kill has left of `STATES`."""
+        self._seed, self._rng, self._keep = seed, random.Random(seed), keep
         self._rounds = itertools.count()
-        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        without = () if has_tiers(cluster.version) else (TIERED,)
+        self.changes = Changes(cluster, self._rng, self.ledger, without)
 
     def begin(self) -> None:
         """Create the topics that are there all along."""
         create_topics(self.cluster)
-        self._create({name: dict(config) for name, config in OWN_TOPICS.items()})
-
-    # ---- one round
+        self.changes.begin()
 
     def round(self, *, kill: bool, changes: int = 4) -> None:
         """Let the broker live for a while under load, look beside it, and end it; it is down afterwards."""
-        load = Load(self.cluster, f"round {next(self._rounds)} {self._rng.random()}", self.ledger)
+        seed = f"round {next(self._rounds)} {self._rng.random()}"
+        load = Load(self.cluster, seed, self.ledger, pause_seconds=_PAUSE)
         load.start()
         try:
-            self._fill(RETAINED, PREALLOCATED, MOVED)
-            for change in self._rng.sample(self._changes(), changes):
+            self.changes.fill()
+            for change in self._rng.sample(self.changes.kinds(), changes):
                 change()
-                self._fill(RETAINED, PREALLOCATED, MOVED)
-                self.check_no_alarm("beside the running broker")
+                self.changes.fill()
+                self.check_no_alarm(f"beside the running broker after {change.__name__}")
+            self._rng.choice(self.changes.last_kinds())()
         finally:
             if kill:
                 load.kill()
             else:
                 load.end()
                 self.broker.stop()
+        homes = self.broker.log_dirs
+        self.states |= {state for state, names in STATES.items() if any(any(home.glob(names)) for home in homes)}
         if kill:
             self._recover()
         self.check_no_alarm("after the recovery" if kill else "after the clean stop")
 
-    def _changes(self) -> list[Callable[[], None]]:
-        return [
-            self._delete_records,
-            self._come_and_go,
-            self._change_interval,
-            self._change_retention,
-            self._move,
-            self._consume,
-            self._compact_harder,
-        ]
+    def go_on(self) -> None:
+        """Start the broker again: it has nothing to cut and serves all that was promised."""
+        printed = start_again(self.broker)
+        assert saying(printed, *CUTS, *MORE_CUTS, *REBUILDS) == []
+        self.check_no_alarm("just after the start")
+        names = tuple(self.ledger.acknowledged)
+        contents = read_all(self.cluster, names)
+        check_readable(self._promised(contents), contents)
+        self._await_transactions()
 
     def check_no_alarm(self, when: str) -> None:
         """Check that `verify` ends with 0 at every depth, with or without the broker's settings."""
         for depth in DEPTHS:
             settings = self._rng.choice(((), ("--server-properties", self.broker.properties)))
-            done = logmend("verify", "--depth", depth, *(settings or self.broker.log_dirs))
+            done = call("verify", "--depth", depth, *(settings or self.broker.log_dirs))
             self.looks += 1
-            if done.returncode and self._keep is not None:
-                place = self._keep / f"{self.broker.directory.parent.parent.name}-{self.looks}"
-                with contextlib.suppress(shutil.Error):  # a running broker's files come and go
-                    shutil.copytree(self.broker.directory, place, symlinks=True)
+            if done.returncode:
+                self._keep_a_copy(f"alarm-{self.looks}")
             alarms = [line for line in done.stdout.splitlines() if not line.startswith("  note ")]
             assert done.returncode == 0, f"{when}, {depth}, {settings}:\n" + "\n".join(alarms) + done.stderr
 
     def _recover(self) -> None:
         words = self._rng.choice((("--server-properties", self.broker.properties), tuple(self.broker.log_dirs)))
         more = self._rng.choice(((), ("--depth", "full"), ("--clean-marker", "4.3")))
-        done = logmend("recover", *more, *words)
-        assert done.returncode == 0, done.stdout + done.stderr
+        self._keep_a_copy("killed")
+        done = call("recover", *more, *words)
+        assert done.returncode == 0, f"{more} {words}\n{done.stdout}{done.stderr}"
 
-    # ---- what happens in a life
+    def _keep_a_copy(self, name: str) -> None:
+        """Leave a copy of the log directories; the last kill's takes the place of an earlier one."""
+        if self._keep is not None:
+            place = self._keep / f"seed-{self._seed}" / name
+            shutil.rmtree(place, ignore_errors=True)
+            with contextlib.suppress(shutil.Error):  # a running broker's files come and go
+                shutil.copytree(self.broker.directory, place, symlinks=True)
 
-    def _create(self, topics: Mapping[str, dict[str, str]]) -> None:
-        for future in self._admin.create_topics([NewTopic(n, 1, 1, config=c) for n, c in topics.items()]).values():
-            future.result(_PATIENCE)
+    def _promised(self, contents: dict[str, dict[int, Content]]) -> dict[str, dict[int, Content]]:
+        """Return the acknowledged records that neither a client nor a policy has deleted."""
+        promised = {name: dict(records) for name, records in self.ledger.acknowledged.items()}
+        first = min(contents[f"{RETAINED}-0"], default=1 << 62)
+        for name, start in ((DELETED_FROM, self.changes.deleted_to), (f"{RETAINED}-0", first)):
+            promised[name] = {offset: content for offset, content in promised[name].items() if offset >= start}
+        turned = promised[f"{TURNED}-0"]
+        latest = {key: value for _, (key, value) in sorted(turned.items())}
+        promised[f"{TURNED}-0"] = {o: (key, value) for o, (key, value) in turned.items() if latest[key] is not None}
+        return promised
 
-    def _fill(self, *topics: str) -> None:
-        to = producer(self.cluster, **{"compression.type": self._rng.choice(("none", "gzip", "snappy", "zstd"))})
-        for topic in topics:
-            for _ in range(self._rng.randint(20, 300)):
-                to.produce(topic, self._rng.randbytes(self._rng.randint(1, 400)))
-        assert to.flush(_PATIENCE) == 0
+    def _await_transactions(self) -> None:
+        """Check what a reader of committed records sees: behind a kill the broker has yet to write the last markers."""
 
-    def _delete_records(self) -> None:
-        topic, _, number = DELETED_FROM.rpartition("-")
-        acknowledged = sorted(self.ledger.acknowledged[DELETED_FROM])
-        if not acknowledged:
-            return
-        offset = max(self._rng.choice(acknowledged), self.deleted_to)
-        wanted = [TopicPartition(topic, int(number), offset)]
-        for future in self._admin.delete_records(wanted).values():
-            future.result(_PATIENCE)
-        self.deleted_to = offset
+        def are_served() -> bool:
+            with contextlib.suppress(AssertionError):
+                check_transactions(self.ledger, read_all(self.cluster, isolation="read_committed"))
+                return True
+            return False
 
-    def _come_and_go(self) -> None:
-        names = [f"short-{next(self._numbers)}" for _ in range(2)]
-        self._create({name: dict(SEGMENT) for name in names})
-        self._fill(*names)
-        for future in self._admin.delete_topics(names[:1]).values():
-            future.result(_PATIENCE)
+        until(are_served, 60)
 
-    def _alter(self, topic: str, name: str, value: str) -> None:
-        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        for future in self._admin.incremental_alter_configs([resource]).values():
-            future.result(_PATIENCE)
 
-    def _change_interval(self) -> None:
-        for topic in ("orders", "packed-lz4", "payments", RETAINED, PREALLOCATED):
-            self._alter(topic, "index.interval.bytes", self._rng.choice(_INTERVALS))
+def has_tiers(version: str) -> bool:
+    """Say whether a life of a broker of that version has a tiered topic beside two log directories."""
+    return version >= "4."
 
-    def _change_retention(self) -> None:
-        self._alter(RETAINED, "retention.bytes", str(self._rng.choice((70_000, 150_000, 400_000))))
-        self._alter(RETAINED, "segment.bytes", str(1 << 20))
 
-    def _compact_harder(self) -> None:
-        self._alter("profiles", "min.cleanable.dirty.ratio", self._rng.choice(("0.01", "0.5")))
-        self._alter("profiles", "delete.retention.ms", self._rng.choice(("100", "86400000")))
+def has_share_groups(version: str) -> bool:
+    """Say whether brokers of that version keep the state of share groups, without being asked to."""
+    return tuple(int(part) for part in version.split(".")[:2]) >= (4, 2)
 
-    def _move(self) -> None:
-        """Move a replica to the other log directory, and wait until it is there."""
-        name = f"{MOVED}-0"
-        here = next(each for each in self.broker.log_dirs if (each / name).is_dir())
-        there = next(each for each in self.broker.log_dirs if each != here)
-        wanted = {"topic": MOVED, "partition": 0, "replicas": [0], "log_dirs": [str(there)]}
-        order = self.cluster.directory / "move.json"
-        order.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
-        tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-        words = ("--bootstrap-server", self.cluster.bootstrap, "--reassignment-json-file", str(order), "--execute")
-        run_java(self.cluster.version, self.cluster.directory, self.cluster.directory / "move.out", tool, *words)
-        until(lambda: (there / name).is_dir() and not (here / name).exists(), _PATIENCE)
 
-    def _consume(self) -> None:
-        """Commit offsets for a few groups, and delete one."""
-        groups = [f"group-{next(self._numbers)}" for _ in range(3)]
-        for group in groups:
-            offsets = [TopicPartition("orders", 0, self._rng.randint(0, 9))]
-            for future in self._admin.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, offsets)]
-            ).values():
-                future.result(_PATIENCE)
-        with contextlib.suppress(KafkaException):  # its coordinator may be loading yet
-            for future in self._admin.delete_consumer_groups(groups[:1]).values():
-                future.result(_PATIENCE)
+def settings(directory: Path, version: str = KAFKA) -> dict[str, str]:
+    """Return the settings of a broker that is to live in `directory`."""
+    more = tiered.settings(directory, version) if has_tiers(version) else {}
+    if not is_kraft(version):
+        more["zookeeper.session.timeout.ms"] = "10000"  # a busy machine is no lost session
+    return more | SETTINGS
 
-    def share(self) -> None:
-        """Let a share group read, with Kafka's own command: its state is a topic of its own."""
-        tool = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
-        words = ("--bootstrap-server", self.cluster.bootstrap, "--topic", MOVED, "--timeout-ms", "4000")
-        run_java(self.cluster.version, self.cluster.directory, self.cluster.directory / "share.out", tool, *words)
 
-    def promised(self) -> dict[str, dict[int, tuple[bytes | None, bytes | None]]]:
-        """Return the acknowledged records that no client has deleted."""
-        return {
-            name: {
-                offset: content
-                for offset, content in self.ledger.acknowledged[name].items()
-                if name != DELETED_FROM or offset >= self.deleted_to
-            }
-            for name in PARTITIONS
-        }
+def live(directory: Path, seed: int, *, version: str = KAFKA, rounds: int = 2, keep: Path | None = None) -> Life:
+    """Let a broker live for so many rounds, with a clean stop or a kill behind each; it is stopped at last."""
+    with Cluster(directory, version=version, log_dirs=2, config=settings(directory, version)) as cluster:
+        life = Life(cluster, seed, keep)
+        life.begin()
+        if has_share_groups(version):
+            life.changes.share()
+        for number in range(rounds):
+            life.round(kill=number % 2 == (seed // 2) % 2)
+            life.go_on()
+        life.broker.stop()
+        life.check_no_alarm("after the last stop")
+    return life

@@ -46,16 +46,20 @@ Contents = dict[str, dict[int, bytes | None]]
 """Values by topic and offset; each topic has one partition."""
 
 
-def start(directory: Path, version: str = KAFKA) -> Cluster:
-    """Return a cluster that is to be started, in a directory that may hold what an earlier one left."""
+def settings(directory: Path, version: str = KAFKA) -> dict[str, str]:
+    """Return the settings of a broker whose remote tier lies in `directory`."""
     jars = subprocess.run(
         [HERE / "fetch-jars.sh", version, "tiered"], check=True, stdout=subprocess.PIPE, text=True
     ).stdout.splitlines()[-1]
-    settings = SETTINGS | {
+    return SETTINGS | {
         "remote.log.storage.manager.class.path": f"{jars}/*",
         "rsm.config.dir": str(directory / "remote"),
     }
-    return Cluster(directory, version=version, config=settings)
+
+
+def start(directory: Path, version: str = KAFKA) -> Cluster:
+    """Return a cluster that is to be started, in a directory that may hold what an earlier one left."""
+    return Cluster(directory, version=version, config=settings(directory, version))
 
 
 def _noting(records: list[Any]) -> Callable[[KafkaError | None, Message], None]:

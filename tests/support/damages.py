@@ -146,8 +146,8 @@ def leftover_deleted(files: Files) -> None:
     files[place(10, "snapshot") + ".deleted"] = files[place(10, "snapshot")]
 
 
-@kind
 def leftover_cleaned(files: Files) -> None:
+    """Add what a compaction leaves that was cut off; there is nothing to do about it."""
     _renamed(files, 10, ".cleaned", keep=True)
     files[place(10) + ".cleaned"] = b"".join(segment(10)[:2])
 

@@ -22,7 +22,7 @@ FAULTS = os.environ.get("LOGMEND_FAULTS", "12")
 DAMAGED = {
     "cut": damaged(KINDS["damage_with_later_segments"], KINDS["orphans"], files=SOUND),
     "derived": damaged(KINDS["indexes_wrong"], KINDS["epochs_wrong"], KINDS["points_corrupt"], files=SOUND),
-    "marker": damaged(KINDS["marker_beside_bad_derived_files"], KINDS["leftover_cleaned"], files=SOUND),
+    "marker": damaged(KINDS["marker_beside_bad_derived_files"], KINDS["orphans"], files=SOUND),
 }
 
 

@@ -17,6 +17,7 @@ from storage.disk.fs import OsFs
 
 PLAN = "0123456789ab"
 ROOM = 255
+FREES = OPTIONS._replace(frees_deleted=True)
 
 
 def size(name: str) -> int:
@@ -24,10 +25,10 @@ def size(name: str) -> int:
 
 
 LONG = {
-    "deleted": "0" * 20 + ".log." + "x" * 222 + ".cleaned",
-    "no UTF-8": "0" * 20 + ".log." + "\udcff" * 222 + ".cleaned",
-    "two bytes a letter": "0" * 20 + ".log." + "ä" * 111 + ".cleaned",
-    "cleaned": "0" * 20 + ".log." + "y" * 222 + ".cleaned",
+    "deleted": "0" * 20 + ".log." + "x" * 222 + ".deleted",
+    "no UTF-8": "0" * 20 + ".log." + "\udcff" * 222 + ".deleted",
+    "two bytes a letter": "0" * 20 + ".log." + "ä" * 111 + ".deleted",
+    "others": "0" * 20 + ".log." + "y" * 222 + ".deleted",
 }
 
 
@@ -57,9 +58,9 @@ def test_a_long_name_is_set_aside_and_comes_back(tmp_path: Path, kind: str) -> N
     assert size(LONG[kind]) == ROOM
     home = write_tree(tmp_path / "data", {**SOUND, f"orders-0/{LONG[kind]}": b"what is left"})
     before = tree(home)
-    recover(home, OPTIONS)
+    recover(home, FREES)
     assert not (home / "orders-0" / LONG[kind]).exists()
-    assert plan(home, OPTIONS).is_empty
+    assert plan(home, FREES).is_empty
     kept, bad = find_kept(OsFs(), [home])
     assert bad == []
     restore(OsFs(), kept)
@@ -68,7 +69,7 @@ def test_a_long_name_is_set_aside_and_comes_back(tmp_path: Path, kind: str) -> N
 
 def test_a_manifest_names_no_file_that_there_cannot_be(tmp_path: Path) -> None:
     home = write_tree(tmp_path / "data", {**SOUND, f"orders-0/{LONG['deleted']}": b"what is left"})
-    recover(home, OPTIONS)
+    recover(home, FREES)
     (kept,), _ = find_kept(OsFs(), [home])
     assert is_plain_name(LONG["deleted"])
     assert not is_plain_name("x" + LONG["deleted"])

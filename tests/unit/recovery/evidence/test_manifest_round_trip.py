@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.evidence.manifest import SCHEMA_VERSION, Item, Manifest, decode, encode, is_plain_name
@@ -36,6 +36,7 @@ MANIFESTS = st.builds(
 )
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(MANIFESTS)
 def test_every_manifest_is_read_back_as_it_was_written(manifest: Manifest) -> None:
     assert decode(encode(manifest), PATH) == manifest

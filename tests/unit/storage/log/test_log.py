@@ -122,9 +122,14 @@ def test_a_closed_log_opens_as_it_was_and_refuses_further_changes() -> None:
 
 
 def test_a_log_that_recovery_has_to_see_first_is_not_opened() -> None:
-    for name in ("00000000000000000000.log.swap", "00000000000000000000.index.cleaned"):
-        with pytest.raises(LogUnusable, match="recovery has to run first"):
-            opened(MemoryFs({f"{PLACE}/{name}": b""}))
+    with pytest.raises(LogUnusable, match="recovery has to run first"):
+        opened(MemoryFs({f"{PLACE}/00000000000000000000.log.swap": b""}))
+
+
+def test_what_a_compaction_left_that_was_cut_off_is_removed_when_the_log_is_opened() -> None:
+    fs = MemoryFs({f"{PLACE}/00000000000000000000.{part}.cleaned": b"x" for part in ("log", "index")})
+    opened(fs).close()
+    assert not [name for name in fs.entries(PLACE) if name.endswith(".cleaned")]
 
 
 def test_a_log_that_was_cut_below_its_start_begins_there_anew() -> None:
