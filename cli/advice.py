@@ -12,6 +12,7 @@ from storage.base.errors import (
     FileVanished,
     LogDirInUse,
     LogmendError,
+    NoRoom,
     UnsupportedFormat,
     WriteFault,
     printable,
@@ -28,6 +29,12 @@ def next_step(error: LogmendError, flags: Flags = Flags()) -> str:  # noqa: B008
         case LogDirInUse():
             look = command("verify", *flags.of("verify"), error.directory)
             return f"stop the broker first; to look without writing: {look}"
+        case NoRoom() if error.helps:
+            words = command("recover", *flags.of("recover"), "--quarantine", "DIR", error.directory)
+            return f"to keep the copies in a directory on another volume: {words}"
+        case NoRoom():
+            ways = "enlarge the volume, give back blocks reserved for root (tune2fs -m), or remove files that are not Kafka's"
+            return f"make room for {error.needed - error.free} bytes more and run it again: {ways}"
         case DiskFull():
             return f"make room on the disk of {printable(error.path.parent)}, for bytes and for files, and run it again"
         case FileVanished():

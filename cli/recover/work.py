@@ -27,7 +27,15 @@ from recovery.report.documents import finding_document, outcome_document
 from recovery.report.outcome import Flags, Outcome, root_of, worst
 from recovery.segment.memory import Memory
 from recovery.segment.segment_report import Depth
-from storage.base.errors import ConfigInvalid, EnvironmentFault, ExitStatus, LogDirInUse, LogmendError, printable
+from storage.base.errors import (
+    ConfigInvalid,
+    EnvironmentFault,
+    ExitStatus,
+    LogDirInUse,
+    LogmendError,
+    NoRoom,
+    printable,
+)
 from storage.codec.compression import load_codecs
 from storage.disk.fs import ReadFs, lock_state
 
@@ -211,7 +219,7 @@ def with_flags(outcomes: Iterable[Outcome], flags: Flags) -> list[Outcome]:
     """Return the outcomes with the flags that the commands which they propose need as well."""
     return [
         outcome._replace(flags=flags, hint=next_step(outcome.error, flags))
-        if isinstance(outcome.error, LogDirInUse)
+        if isinstance(outcome.error, LogDirInUse | NoRoom)
         else outcome._replace(flags=flags)
         for outcome in outcomes
     ]
