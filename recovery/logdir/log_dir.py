@@ -304,7 +304,7 @@ class _TopPlanner:
         reason = "it cannot be read"
         for change in self._changes(name, entries):
             reason = change
-        if name == RECOVERY_POINTS and self._lowers(entries != (known or {})) and self._lower_held(entries):
+        if name == RECOVERY_POINTS and self._lowers(rewritten=entries != (known or {})) and self._lower_held(entries):
             reason = "the marker no longer vouches for what is held"
         if not lost and entries == (known or {}):
             return
@@ -342,8 +342,8 @@ class _TopPlanner:
                 changed.append("readers from the beginning would ask a remote tier for records that are deleted")
         return changed
 
-    def _lowers(self, rewritten: bool) -> bool:
-        """Tell whether held logs need a lower point: what reads them now are repairs, which the next run does not find."""
+    def _lowers(self, *, rewritten: bool) -> bool:
+        """Tell whether held logs need a lower point: repairs, which the next run does not find, led to them."""
         repairs = rewritten or self._after or any(plan.actions for plan in self._plans)
         return self._state.marker and self._holds() and bool(repairs)
 

@@ -10,7 +10,7 @@ PARTITIONS = ("orders-0", "pay-3", "users-1")
 
 
 def stopped(kind: str) -> Files:
-    """Return three partitions that were shut down cleanly, with recovery points at the log ends; the first of them with a swap."""
+    """Return three partitions that were shut down cleanly, flushed to their ends, the first of them with a swap."""
     return damaged(KINDS[kind], files=sound(PARTITIONS, point=30) | {MARKER: b""})
 
 
