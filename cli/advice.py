@@ -12,6 +12,7 @@ from storage.base.errors import (
     FileVanished,
     LogDirInUse,
     LogmendError,
+    NoRoom,
     UnsupportedFormat,
     WriteFault,
     printable,
@@ -28,8 +29,8 @@ def next_step(error: LogmendError, flags: Flags = Flags()) -> str:  # noqa: B008
         case LogDirInUse():
             look = command("verify", *flags.of("verify"), error.directory)
             return f"stop the broker first; to look without writing: {look}"
-        case DiskFull():
-            return f"make room on the disk of {printable(error.path.parent)}, for bytes and for files, and run it again"
+        case DiskFull() | NoRoom():
+            return _room(error, flags)
         case FileVanished():
             return "check the name, or whether its volume is mounted; where a broker is running, try again"
         case EnvironmentFault() if error.errno in _NO_DESCRIPTORS:
@@ -46,3 +47,13 @@ def next_step(error: LogmendError, flags: Flags = Flags()) -> str:  # noqa: B008
             return "a newer logmend may know it; nothing was cut because of it"
         case _:
             return ""
+
+
+def _room(error: DiskFull | NoRoom, flags: Flags) -> str:
+    if isinstance(error, DiskFull):
+        return f"make room on the disk of {printable(error.path.parent)}, for bytes and for files, and run it again"
+    if error.helps:
+        words = command("recover", *flags.of("recover"), "--quarantine", "DIR", error.directory)
+        return f"to keep the copies in a directory on another volume: {words}"
+    ways = "enlarge the volume, give back blocks reserved for root (tune2fs -m), or remove files that are not Kafka's"
+    return f"make room for {error.needed - error.free} bytes more and run it again: {ways}"

@@ -11,6 +11,7 @@ from cli.recover.carry_out import Order, carry_out_all
 from cli.recover.flags import add_hand_over, add_keeping, keeping_of
 from cli.recover.plan_file import ensure_same, read_plan_file
 from cli.recover.recover import tell_done
+from cli.recover.work import with_flags
 from cli.settings.arguments import add_files, add_output, flags_of, settings_of
 from cli.settings.targets import Target, TargetKind
 from storage.base.errors import ExitStatus
@@ -40,4 +41,4 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     ]
     outcomes = carry_out_all(console, settings, orders, keeping)
     flags = {one.log_dir: flags_of(arguments, one.options) for one in wanted}
-    return tell_done(console, "apply", [outcome._replace(flags=flags[outcome.path]) for outcome in outcomes])
+    return tell_done(console, "apply", [o for outcome in outcomes for o in with_flags([outcome], flags[outcome.path])])

@@ -48,7 +48,7 @@ def looked_again(outcome: Outcome, again: Made) -> Outcome:
         return outcome
     if not isinstance(again, Planned):
         return outcome._replace(status=again.status, error=again, hint=next_step(again))
-    after = _with_held(again.plan, outcome.plan)
+    after = again.plan
     if after.is_empty:
         return outcome._replace(status=after.status if after.stopped else settled(after), after=after)
     error = LogmendError(
@@ -57,13 +57,3 @@ def looked_again(outcome: Outcome, again: Made) -> Outcome:
     )
     hint = f"please report it, with what this shows: {command('plan', outcome.path)}"
     return outcome._replace(status=error.status, after=after, error=error, hint=hint)
-
-
-def _with_held(after: LogDirPlan, before: LogDirPlan | None) -> LogDirPlan:
-    """Return the plan of the second look with every partition that the first one held.
-
-    Beside a marker that stays, the second look reads less than the first, which had to read for its own repairs.
-    """
-    held = {} if before is None else {each.partition: each for each in before.partitions if each.held}
-    partitions = (each if each.held else held.get(each.partition, each) for each in after.partitions)
-    return after._replace(partitions=tuple(partitions))

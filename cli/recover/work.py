@@ -35,6 +35,7 @@ from storage.base.errors import (
     FileVanished,
     LogDirInUse,
     LogmendError,
+    NoRoom,
     printable,
 )
 from storage.codec.compression import load_codecs
@@ -247,7 +248,7 @@ def with_flags(outcomes: Iterable[Outcome], flags: Flags) -> list[Outcome]:
     """Return the outcomes with the flags that the commands which they propose need as well."""
     return [
         outcome._replace(flags=flags, hint=next_step(outcome.error, flags))
-        if isinstance(outcome.error, LogDirInUse)
+        if isinstance(outcome.error, LogDirInUse | NoRoom)
         else outcome._replace(flags=flags)
         for outcome in outcomes
     ]

@@ -101,7 +101,8 @@ def ensure_logs(fs: ReadFs, path: PurePath) -> None:
 
 def _refuse_without_logs(fs: ReadFs, path: PurePath, entries: Mapping[str, FileStat]) -> None:
     if not entries.keys() - _OF_NO_BROKER:
-        raise ConfigInvalid(f"{printable(path)} is empty, so nothing was read: is its volume mounted?")
+        first = "for the first start of a broker format it (kafka-storage.sh format)"
+        raise ConfigInvalid(f"{printable(path)} is empty, so nothing was read: is its volume mounted? {first}")
     if _has_root_file(entries):
         return
     inner = [name for name, stat in entries.items() if stat.kind is FileKind.DIRECTORY and _is_log_dir(fs, path / name)]

@@ -20,7 +20,7 @@ from daemon.events.safe_json import dumps
 from daemon.http.doors import ANSWER_SECONDS, MAX_BODY, Doors
 from daemon.http.feed import Feed
 from daemon.http.metrics import CONTENT_TYPE, exposition
-from daemon.http.page_file import load_page
+from daemon.http.page_file import load_page, load_runbooks
 from daemon.http.responses import json_response, send, text_response
 from daemon.http.sockets import Listen, is_loopback
 from daemon.http.view import Stuck, View
@@ -73,6 +73,7 @@ class Answers:
             "/readyz": self._readiness,
             "/events": self._feed.answer,
         }
+        self._runbooks = {f"/runbooks/{name}": self._runbook(body) for name, body in load_runbooks().items()}
 
     def stop(self) -> None:
         """End the stream of states."""
@@ -100,7 +101,7 @@ class Answers:
             return text_response(421, "this server does not go by that name\n", close=True)
         if self._is_local and request.path == "/v1/scrub":
             return await self._scrub(request)
-        handler = self._routes.get(request.path)
+        handler = self._routes.get(request.path) or self._runbooks.get(request.path)
         if handler is None:
             return text_response(404, "not here; there are: " + " ".join(self._routes) + "\n")
         if request.method not in ("GET", "HEAD"):
@@ -110,6 +111,13 @@ class Answers:
     async def _home(self, request: web.BaseRequest) -> web.StreamResponse:
         policy = {"Content-Security-Policy": self._page.policy}
         return await send(request, self._page.body, "text/html; charset=utf-8", **policy)
+
+    @staticmethod
+    def _runbook(body: bytes) -> Handler:
+        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            return await send(request, body, "text/plain; charset=utf-8")
+
+        return answer
 
     def _from_state(self, name: str, content_type: str, make: Callable[[ServiceStatus], bytes]) -> Handler:
         async def answer(request: web.BaseRequest) -> web.StreamResponse:

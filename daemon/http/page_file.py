@@ -1,4 +1,4 @@
-"""The page: one document without external resources, and the policy that forbids them."""
+"""The page, one document without external resources, with the policy that forbids them; and the runbooks it links."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ class Page(NamedTuple):
 
     body: bytes
     policy: str
+
+
+def load_runbooks() -> dict[str, bytes]:
+    """Return the runbooks in Markdown, by name: docs/operate/runbooks, which is part of the package."""
+    folder = files("daemon.http") / "runbooks"
+    return {page.name.removesuffix(".md"): page.read_bytes() for page in folder.iterdir() if page.name.endswith(".md")}
 
 
 def load_page() -> Page:

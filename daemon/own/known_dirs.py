@@ -10,7 +10,8 @@ from typing import Final
 
 from checkpoint.uuids import encode_uuid
 from daemon.status.model import Events
-from engine.settings.identity import read_identity
+from engine.manager.catalog import FILE_NAME as TOPICS
+from engine.settings.identity import is_absent, read_identity
 from storage.base.errors import CorruptData, EnvironmentFault, FileVanished, printable
 from storage.disk.fs import FileKind, Fs, ReadFs, read_all, replace_atomically
 
@@ -56,6 +57,9 @@ class KnownDirs:
                 return f"gone, where directory {printable(before)} was: is its volume mounted?"
         except EnvironmentFault:
             return ""  # opening it fails as well, and reports the fault
+        now = None if before is None else _id_of(self._fs, log_dir)
+        if now not in (None, before) and is_absent(self._fs, log_dir / TOPICS):
+            return f"directory {now} of a broker, where directory {printable(before)} was: restart with --take-over"
         return ""
 
 

@@ -43,9 +43,8 @@ def records_at_stake(first: int | None, last: int | None) -> int:
 
 
 def runbook_of(kind: str) -> str:
-    """Return the runbook for a kind of finding, by its path in the repository."""
-    prefixes = next((name for name, starts in _RUNBOOKS.items() if kind.startswith(starts)), "broker-does-not-start")
-    return f"docs/operate/runbooks/{prefixes}.md"
+    """Return the name of the runbook for a kind of finding."""
+    return next((name for name, starts in _RUNBOOKS.items() if kind.startswith(starts)), "broker-does-not-start")
 
 
 def worst_first(findings: Iterable[T], severity: Callable[[T], str]) -> list[T]:

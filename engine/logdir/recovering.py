@@ -11,6 +11,7 @@ from checkpoint.offsets import LOG_START_OFFSETS
 from engine.settings.options import ManagerOptions
 from engine.settings.refusals import LogDirHeld, LogDirStopped, LogDirTiered
 from recovery.apply.execute import execute
+from recovery.kraft.topic_ids import TopicIds
 from recovery.logdir.log_dir import known_offsets
 from recovery.logdir.survey import LIST_ALL, Planned, plan_log_dir
 from recovery.plan.orders import Orders
@@ -64,15 +65,16 @@ def _evidence(plan: LogDirPlan, decision: str) -> str:
 
 
 def refuse_tiered(fs: ReadFs, log_dir: PurePath, directories: Sequence[DirectoryName]) -> None:
-    """Raise `LogDirTiered` for a partition of which a broker noted that its log begins in a remote tier.
+    """Raise `LogDirTiered` for a partition of a topic with remote storage, by the metadata log in the directory.
 
-    A log start offset of 0 is noted for such alone. One below the first segment may be out of date; then the epochs
-    begin no lower than the segments.
+    Where that does not tell, the log start offset does. One of 0 is noted for tiered logs alone. One below the first
+    segment may be out of date; then the epochs begin no lower than the segments.
     """
-    starts = known_offsets(fs, log_dir / LOG_START_OFFSETS)
+    starts, topics = known_offsets(fs, log_dir / LOG_START_OFFSETS), TopicIds(fs, [log_dir])
     for directory in directories:
         start = starts.get(directory.partition)
-        if start == 0 or (start is not None and _begins_below(fs, log_dir / directory.name, start)):
+        begins_below = start is not None and _begins_below(fs, log_dir / directory.name, start)
+        if start == 0 or topics.is_tiered(directory.partition.topic) or begins_below:
             raise LogDirTiered(log_dir, directory.partition)
 
 

@@ -90,16 +90,30 @@ def _holes_of(
             before = last.earlier
         elif last.has_gap and not has_gaps and first != until:
             at, first, before = last.position, last.expected, last.earlier
+        goes_back = None
+        if last.gap is not None and not has_gaps:
+            goes_back = _goes_back(file, size, at, last.gap, scan.next_offset, until)
+        if goes_back is not None and last.gap is not None:
+            at, first, before = last.gap
         if at == size:
             if until is not None and first < until:
                 holes.append(Hole(files.log, size, size, first, until, before))
             return holes
-        sound = _next_sound(file, size, at + 1, first, until, has_gaps=has_gaps)
-        if sound is None:
+        sound = goes_back or _next_sound(file, size, at + 1, first, until, has_gaps=has_gaps)
+        if sound is None or sound == size:
             return [*holes, Hole(files.log, at, size, first, until, before)]
         start, next_offset = sound, _base_offset(file, sound)
         behind = _read_neighbour(file, sound)
         holes.append(Hole(files.log, at, sound, first, next_offset, before, behind, is_bounded=True))
+
+
+def _goes_back(file: ReadFile, size: int, at: int, gap: _Gap, first: int, until: int | None) -> int | None:
+    """Return where the log goes on below what the batches from a gap on claim, whose base offsets are then wrong."""
+    sound = _next_sound(file, size, max(at, gap.position + 1), gap.expected, until, has_gaps=False)
+    behind = until if sound is None else _base_offset(file, sound)
+    if behind is None or behind > first or (behind == first and at == size):
+        return None
+    return size if sound is None else sound
 
 
 def _next_sound(file: ReadFile, size: int, start: int, first: int, until: int | None, *, has_gaps: bool) -> int | None:
@@ -122,10 +136,19 @@ def _follower(file: ReadFile, size: int, position: int, first: int, until: int |
     return batch.base_offset
 
 
+class _Gap(NamedTuple):
+    """The first batch of a walk that leaves offsets out: where it lies, what would have followed, the batch before."""
+
+    position: int
+    expected: int
+    before: Neighbour | None
+
+
 class _LastBatch:
-    """Keeps the last two batches that a walk has passed, and where the last one lies; None for an old format."""
+    """Keeps the last two batches that a walk has passed, None for an old format, and where the last one lies."""
 
     def __init__(self) -> None:
+        self.gap: _Gap | None = None
         self.batch: Neighbour | None = None
         self.earlier: Neighbour | None = None
         self.position = self.expected = 0
@@ -139,14 +162,25 @@ class _LastBatch:
     def begin(self, next_offset: int) -> None:
         """Take note that a walk begins, with this offset."""
         self._base = self.expected = self._next = next_offset
+        self.gap = None
 
     def see(self, rows: BatchRows, count: int, _: memoryview, __: int) -> None:
         """Take in the rows of one window."""
         at = count - 1
+        if self.gap is None:
+            self.gap = self._first_gap(rows, count)
         self.earlier = _neighbour(rows, at - 1) if at else self.batch
         self.expected = rows.last_offset[at - 1] + 1 if at else self._next
         self.batch = _neighbour(rows, at)
         self.position, self._base, self._next = rows.position[at], rows.base_offset[at], rows.last_offset[at] + 1
+
+    def _first_gap(self, rows: BatchRows, count: int) -> _Gap | None:
+        expected = self._next
+        for at in range(count):
+            if rows.base_offset[at] > expected:
+                return _Gap(rows.position[at], expected, _neighbour(rows, at - 1) if at else self.batch)
+            expected = rows.last_offset[at] + 1
+        return None
 
 
 def _neighbour(rows: BatchRows, at: int) -> Neighbour | None:

@@ -5,7 +5,7 @@ Source: Apache Kafka 4.3.0, LogManager, OffsetCheckpointFile, CleanShutdownFileH
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final, TypeVar
 
@@ -42,6 +42,7 @@ from storage.base.names import (
     FileState,
     is_cluster_metadata,
     parse_directory_name,
+    parse_file_name,
     parse_root_file_name,
 )
 from storage.base.units import Offset, TopicPartition
@@ -117,7 +118,7 @@ class LogDirState:
         """Note what a plan does at the top that the partitions have to be planned for; False if that was known."""
         before = (self.marker_goes, len(self.refused_starts))
         # Without the marker a broker will scan what it would have skipped.
-        self.marker_goes = self.marker_goes or bool(plan.before)
+        self.marker_goes = self.marker_goes or any(action.path.name == MARKER for action in plan.before)
         starts = self.checkpoints.get(LOG_STARTS) or {}
         ends = {p.partition: p.loaded.log_end for p in plan.partitions if p.loaded is not None}
         for directory in self.partitions:
@@ -262,10 +263,14 @@ class _TopPlanner:
         state = self._state
         for finding in state.findings:
             self._judge(finding)
-        for name in _CHECKPOINTS:
+        for name in reversed(_CHECKPOINTS):  # the recovery points depend on what becomes of the others
             self._rewrite(name)
         before: list[Action] = []
-        if state.marker and not self._holds() and (self._after or self._touches_logs()):
+        if state.marker and self._holds():
+            # Lowered before the repairs that had a held log read: none of them then hides it from the next run.
+            before += [action for action in self._after if action.path.name == RECOVERY_POINTS]
+            self._after = [action for action in self._after if action.path.name != RECOVERY_POINTS]
+        elif state.marker and (self._after or self._touches_logs()):
             before.append(SetAside(state.log_dir / MARKER, "the log directory is no longer as it was shut down"))
         touched = [action.path.name for action in (*before, *self._after)]
         conditions = (Precondition.of(state.log_dir / n, s) for n, s in state.entries.items() if n in touched)
@@ -299,6 +304,8 @@ class _TopPlanner:
         reason = "it cannot be read"
         for change in self._changes(name, entries):
             reason = change
+        if name == RECOVERY_POINTS and self._lowers(rewritten=entries != (known or {})) and self._lower_held(entries):
+            reason = "the marker no longer vouches for what is held"
         if not lost and entries == (known or {}):
             return
         if lost and name == RECOVERY_POINTS and self._holds():
@@ -335,6 +342,27 @@ class _TopPlanner:
                 changed.append("readers from the beginning would ask a remote tier for records that are deleted")
         return changed
 
+    def _lowers(self, *, rewritten: bool) -> bool:
+        """Tell whether held logs need a lower point: repairs, which the next run does not find, led to them."""
+        repairs = rewritten or self._after or any(plan.actions for plan in self._plans)
+        return self._state.marker and self._holds() and bool(repairs)
+
+    def _lower_held(self, entries: dict[TopicPartition, Offset]) -> bool:
+        """Lower the point of each held log to the base of its segment, in place; True if one was above that.
+
+        A point below the log end tells the next run not to believe the marker. A broker asks for no point beside a
+        marker, and scans from that segment on without one.
+        """
+        lowered = {}
+        for partition, plan in self._by_partition().items():
+            point = entries.get(partition, 0)
+            bases = _bases(self._fs.entries(plan.directory)) if plan.held and point else []
+            base = max((base for base in bases if base <= point), default=point)
+            if base < point:
+                lowered[partition] = Offset(base)
+        entries.update(lowered)
+        return bool(lowered)
+
     def _holds(self) -> bool:
         """Tell whether a partition waits for a person.
 
@@ -360,6 +388,13 @@ class _TopPlanner:
         return {
             names[plan.partition].partition: plan for plan in self._plans if names[plan.partition].state is None
         }  # fmt: skip
+
+
+def _bases(names: Iterable[str]) -> list[int]:
+    """Return the base offsets of the logs among the files of a partition directory."""
+    files = (file for file in map(parse_file_name, names) if file is not None)
+    logs = (file for file in files if file.role is FileRole.LOG and file.state is FileState.LIVE)
+    return [file.base_offset for file in logs if file.base_offset is not None]
 
 
 def _only_finishes_swaps(plan: RecoveryPlan) -> bool:

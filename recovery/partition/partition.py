@@ -102,11 +102,15 @@ class Survey:
         self.findings += self.resolved.findings
         segments = self.resolved.segments
         self.scope = self._first_in_scope()
-        wanted = set(range(self.scope, len(segments)))
         self.epoch_file = self._read_epochs()
         scan_options = self.scan_options
         next_base = segments[self.scope].base_offset if self.scope < len(segments) else None
         reports = check_segments(self.fs, segments[: self.scope], next_base, scan_options, reader)
+        if reports and self._is_above_its_point(reports[-1].next_offset):
+            self.points = self.points._replace(clean=False)
+            self.scope = self._first_in_scope()
+            reports = reports[: self.scope]
+        wanted = set(range(self.scope, len(segments)))
         for number, report in enumerate(reports):
             self.shallow[report.base_offset] = report
             # Also where the whole of it is read next, maybe without an error: a disk that failed once is not believed.
@@ -200,6 +204,15 @@ class Survey:
         point = self.points.recovery_point or 0
         below = [n for n, files in enumerate(segments) if files.base_offset <= point]
         return below[-1] if below else 0
+
+    def _is_above_its_point(self, log_end: int) -> bool:
+        """Tell whether the marker does not vouch for this log, which is then read as after a crash.
+
+        A broker that stops cleanly leaves the recovery points at the log ends, and so does a recovery, but for a log
+        that it held.
+        """
+        point = self.points.recovery_point
+        return self.points.clean and point is not None and point < log_end
 
     def _needs_scan(self, report: SegmentReport) -> bool:
         if report.damage is not None:

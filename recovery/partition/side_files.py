@@ -129,19 +129,20 @@ def _repair_txn_index(survey: Survey, files: SegmentFiles, wanted: bytes, before
 
 
 def _set_stale_snapshots_aside(survey: Survey, logs: Logs, side: SideFiles, before: Changes) -> Changes:
-    """Set aside snapshots that lie outside the log, or below its scan without a segment.
+    """Set aside snapshots that lie outside the log, or without a segment below the active one.
 
-    One within what a broker scans is what an earlier stop left at the log end of that time. It stays until a broker
-    loads the log: an unclean start deletes it unread, a clean one reads the newest alone.
+    One within the active segment is what an earlier stop left at the log end of that time. It stays, unless a roll is
+    to end that segment, until a broker loads the log: an unclean start deletes it unread, a clean one reads the newest
+    alone.
     """
     if survey.points.running:
         return Changes()
     if survey.points.clean and not before.cuts:
         return _set_corrupt_snapshots_aside(survey, side, before)
     bases = {files.base_offset for files in logs.kept}
-    first = logs.kept[logs.scope].base_offset if logs.kept[logs.scope :] else INT64_MAX
     gone, start = before.paths_aside(), log_start_of(survey.points, logs)
     end = logs.end(survey.points.log_start)
+    active = end if survey.may_roll or not logs.kept else logs.kept[-1].base_offset
     corrupt = {v.finding.path for v in before.verdicts if v.finding.kind is Damage.SNAPSHOT_CORRUPT}
     steps = [Changes()]
     for offset, name in survey.resolved.snapshots.items():
@@ -149,7 +150,7 @@ def _set_stale_snapshots_aside(survey: Survey, logs: Logs, side: SideFiles, befo
         if offset in side.offsets or path in gone:
             continue
         is_below = offset <= start and not _feeds_scan(survey, logs, offset, path)
-        is_outside = offset > end or is_below or (offset <= first and offset not in bases)
+        is_outside = offset > end or is_below or (offset < active and offset not in bases)
         if is_outside or path in corrupt:
             reason = "no segment begins or ends at this offset"
             verdict = judged(survey, Finding(Damage.SNAPSHOT_STRAY, path, reason))

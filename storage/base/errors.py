@@ -134,11 +134,7 @@ class NoRoom(LogmendError):
         self.directory, self.needed, self.free, self.what, self.helps = directory, needed, free, what, helps
 
     def __str__(self) -> str:
-        other = ", or name a directory on another volume with --quarantine DIR" if self.helps else ""
-        return (
-            f"{printable(self.directory)}: needs {self.needed} bytes for {self.what}, {self.free} are free; "
-            f"make room{other}"
-        )
+        return f"{printable(self.directory)}: needs {self.needed} bytes for {self.what}, {self.free} are free"
 
 
 class LogDirInUse(LogmendError):

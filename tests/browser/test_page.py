@@ -379,7 +379,14 @@ def test_the_page_names_host_broker_and_cluster_and_what_is_at_stake(visit: Call
         assert page.inner_text(".chip.owner") == "broker 3 of cluster kfk-cluster-1"
         assert "up to 174 records at stake" in page.inner_text(".finding")
         assert "up to 174 records at stake" in sentence(page)
-        assert "docs/operate/runbooks/crc-error.md" in page.inner_text(".finding")
+
+
+def test_the_runbook_of_a_finding_is_one_click_away_on_the_same_port(visit: Callable[..., Any]) -> None:
+    with serving(PORT, lambda: service(log_dir(findings=(finding(),)))) as server:
+        page = visit(server)
+        page.click(".finding a")
+        page.wait_for_url("**/runbooks/crc-error")
+        assert page.inner_text("body").startswith("# The CRC error")
 
 
 def test_a_wide_screen_is_used(visit: Callable[..., Any]) -> None:

@@ -7,12 +7,13 @@ from pathlib import PurePath
 from typing import Any
 
 from support import recovering
-from support.batches import TRANSACTIONAL, batch_v2, marker
+from support.batches import TRANSACTIONAL, batch_v2, marker, record
 from support.memory_fs import MemoryFs
 
 from recovery.apply.execute import Executed
 from recovery.logdir.survey import plan_log_dir
 from recovery.plan.plan import LogDirPlan, PlanOptions
+from storage.batch.kraft import MetadataRecord, encode_metadata_record
 from storage.disk.fs import Fs
 
 TOP = PurePath("/data")
@@ -96,3 +97,23 @@ def damaged(*changes: Change, files: Files | None = None) -> Files:
     for change in changes:
         change(made)
     return made
+
+
+def _text(value: str) -> bytes:
+    return bytes([len(value) + 1]) + value.encode()
+
+
+def kraft(*records: MetadataRecord) -> Files:
+    """Return the files of a KRaft broker with these records in its metadata log."""
+    values = [record(n, key=None, value=encode_metadata_record(value)) for n, value in enumerate(records)]
+    return {
+        f"__cluster_metadata-0/{name_of(0)}": batch_v2(0, values),
+        "meta.properties": b"version=1\nnode.id=1\ncluster.id=lab\n",
+    }
+
+
+KRAFT = kraft(
+    MetadataRecord(2, 0, _text("orders") + bytes(15) + b"\1" + b"\0"),
+    MetadataRecord(4, 0, b"\2" + _text("orders") + _text("remote.storage.enable") + _text("true") + b"\0"),
+)
+"""The topic `orders` is tiered by its settings."""

@@ -1,4 +1,5 @@
-"""A real broker on a machine that boots: cut off while it ran, its directory is recovered before it starts again."""
+"""A real broker on a machine that boots: it first starts on a formatted directory, not on an empty one; cut off while
+it ran, its directory is recovered before it starts again."""
 
 from __future__ import annotations
 
@@ -68,9 +69,20 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         made.end()
 
 
-def test_a_broker_that_was_cut_off_starts_after_the_hook_and_has_nothing_left_to_recover(machine: Machine) -> None:
+def test_a_broker_starts_after_the_hook_once_formatted_and_once_cut_off_with_nothing_left_to_recover(
+    machine: Machine,
+) -> None:
+    machine.run("runuser", "-u", "kafka", "--", "mkdir", DATA)
+    machine.run("systemctl", "start", "kafka", check=False)
+    machine.until(lambda: "for the first start of a broker format it" in machine.journal())
+    assert "meta.properties" not in machine.journal("-u", "kafka")
+    machine.run("systemctl", "start", "--job-mode=ignore-requirements", "kafka", check=False)
+    machine.until(lambda: "No readable meta.properties files found" in machine.journal("-u", "kafka"), 180)
+    machine.until(lambda: machine.show("kafka", "ActiveState") in ("failed", "inactive"))
     machine.run("runuser", "-u", "kafka", "--", "/bin/sh", "-c", FORMAT)
+    machine.run("systemctl", "reset-failed", "kafka", "logmend-recover")
     machine.run("systemctl", "start", "kafka")
+    assert machine.show("logmend-recover", "Result") == "success"
     machine.until(lambda: "Kafka Server started" in machine.journal("-u", "kafka"), 180)
     tool = f"{JAVA} org.apache.kafka.tools.TopicCommand --bootstrap-server 127.0.0.1:9092 --create --topic orders"
     machine.run("/bin/sh", "-c", tool)

@@ -339,7 +339,9 @@
     row(list, "Where", make("code", "", safe(found.path)), place);
     const seen = make("span", "");
     row(list, "Since", seen);
-    row(list, "Runbook", make("code", "", found.runbook));
+    const runbook = make("a", "", found.runbook.replaceAll("-", " "));
+    runbook.href = `runbooks/${found.runbook}`;
+    row(list, "Runbook", runbook);
     const item = make("li", `finding ${["damage", "blocking", "repairable", "note"].includes(found.severity) ? found.severity : ""}`, title, list);
     if (found.command) {
       const code = make("code", "", safe(found.command));

@@ -67,7 +67,7 @@ def test_a_directory_without_logs_is_the_same_mistake_for_every_command(tmp_path
     (tmp_path / "mounted" / "lost+found").mkdir()
     (tmp_path / "strange" / "notes.txt").touch()
     for name, words in (
-        ("empty", "is empty, so nothing was read: is its volume mounted?"),
+        ("empty", "is empty, so nothing was read: is its volume mounted? for the first start of a broker format it"),
         ("locked", "is empty"),
         ("mounted", "is empty"),
         ("strange", "holds no partition and no file of a broker: is it a log directory?"),

@@ -155,6 +155,16 @@ def test_a_request_without_a_host_gets_nothing(server: HttpServer) -> None:
     assert raw(server, b"GET /status HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.0 421")
 
 
+def test_each_runbook_is_served_as_it_stands_in_the_documentation(server: HttpServer) -> None:
+    pages = sorted((Path(__file__).resolve().parents[4] / "docs" / "operate" / "runbooks").glob("*.md"))
+    assert len(pages) >= 7
+    for page in pages:
+        answer = ask(server, f"/runbooks/{page.stem}")
+        assert (answer.status, answer.body) == (200, page.read_bytes())
+        assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert ask(server, "/runbooks/../page/page.js").status == 404
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
 def test_on_a_port_there_is_only_get(server: HttpServer, method: str) -> None:
     assert ask(server, "/status", method).status == 405

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -242,6 +243,27 @@ def test_a_directory_whose_volume_is_not_mounted_is_not_made_anew_and_opened_onc
         own.worker.step()
         assert own.states == [DirState.SERVING]
         assert own.worker.engine.run(lambda m: m.log(P0).log_end) == 1
+
+
+def test_a_broker_s_directory_where_ours_was_is_not_taken_over_by_a_reopening(tmp_path: Path) -> None:
+    place, volume, state = tmp_path / "a", tmp_path / "volume", tmp_path / "state"
+    state.mkdir()
+    with Own(place, state_dir=state) as own:
+        own.create()
+        own.append()
+    place.rename(volume)
+    with Own(place, state_dir=state) as own:
+        assert own.states == [DirState.ABSENT]
+        log = make(place, TORN)
+        ours = (volume / "meta.properties").read_text()
+        other = re.sub("directory.id=.*", "directory.id=AAAAAAAAAAAAAAAAAAAAAg", ours)
+        (place / "meta.properties").write_text(other)
+        before = log.read_bytes()
+        own.worker.command("reopen")
+        own.worker.step()
+        assert own.states == [DirState.ABSENT]
+        assert "restart with --take-over" in own.status().reason
+        assert log.read_bytes() == before
 
 
 def test_a_directory_that_is_unmounted_under_us_goes_offline_and_comes_back_with_a_reopening(tmp_path: Path) -> None:

@@ -129,6 +129,6 @@ def test_the_headline_does_not_contradict_the_partitions(verdicts: list[str], le
 
 
 def test_every_kind_of_finding_has_a_runbook_that_is_there() -> None:
-    root = Path(__file__).resolve().parents[4]
+    runbooks = Path(__file__).resolve().parents[4] / "docs" / "operate" / "runbooks"
     for kind in [*(damage.value for damage in Damage), "changed_in_place", "recovery_point_regressed"]:
-        assert (root / runbook_of(kind)).is_file(), kind
+        assert (runbooks / f"{runbook_of(kind)}.md").is_file(), kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from support.log_dirs import KRAFT
 from support.managers import NOW, A, append, open_manager
 from support.memory_fs import MemoryFs
 
@@ -25,6 +26,14 @@ def test_a_tiered_log_directory_is_refused_and_stays_as_it_is() -> None:
     with pytest.raises(LogDirTiered, match="orders-0 has segments in a remote tier"):
         open_manager(fs)
     assert fs.contents("/a") == before
+
+
+def test_the_metadata_log_tells_of_a_tiered_topic_before_the_broker_has_noted_a_log_start() -> None:
+    files = {f"/a/{name}": data for name, data in KRAFT.items()}
+    names = [parse_directory_name("payments-0")]
+    refuse_tiered(MemoryFs(files), A, names)
+    with pytest.raises(LogDirTiered, match="orders-0"):
+        refuse_tiered(MemoryFs(files), A, [*names, parse_directory_name("orders-0")])
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,11 @@ def test_a_hole_at_a_seam_is_proven_by_the_nearest_batches_of_other_segments(log
     assert {base: now[place(base)] == SOUND[place(base)] for base in logs} == dict.fromkeys(logs, True)
 
 
-def lying(base: int, number: int, by: int) -> bytes:
-    """Return a segment in which one base offset is wrong, which no checksum covers."""
+def lying(base: int, number: int, *by: int) -> bytes:
+    """Return a segment in which base offsets in a row are wrong, which no checksum covers."""
     batches = segment(base)
-    batches[number] = (int.from_bytes(batches[number][:8], "big") + by).to_bytes(8, "big") + batches[number][8:]
+    for at, more in enumerate(by, number):
+        batches[at] = (int.from_bytes(batches[at][:8], "big") + more).to_bytes(8, "big") + batches[at][8:]
     return b"".join(batches)
 
 
@@ -85,6 +86,20 @@ def test_a_wrong_base_offset_is_put_right_alone_and_beside_a_hole(number: int, b
             log = log[: start + 30] + b"rot" + log[start + 33 :]
         now, healing = healed(SOUND | {place(10): log})
         assert now[place(10)] == SOUND[place(10)], (beside, healing.notes)
+
+
+@pytest.mark.parametrize("by", [(1, 1), (2, 2), (128, 128), (-1, 1), (1 << 24, 1 << 41), (1, 1, 1)])
+@pytest.mark.parametrize("number", range(3))
+def test_wrong_base_offsets_in_a_row_are_put_right(number: int, by: tuple[int, ...]) -> None:
+    now, healing = healed(SOUND | {place(10): lying(10, number, *by)})
+    assert now[place(10)] == SOUND[place(10)], healing.notes
+
+
+def test_where_only_the_replica_could_tell_which_base_offset_is_wrong_nothing_is_changed() -> None:
+    files = SOUND | {place(10): lying(10, 0, 1, 2)}
+    now, healing = healed(files)
+    assert now == files
+    assert [note.healed for note in healing.notes] == [False]
 
 
 def test_wrong_base_offsets_on_both_sides_of_a_seam_are_put_right() -> None:

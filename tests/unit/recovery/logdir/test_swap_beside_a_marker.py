@@ -10,8 +10,8 @@ PARTITIONS = ("orders-0", "pay-3", "users-1")
 
 
 def stopped(kind: str) -> Files:
-    """Return three partitions that were shut down cleanly, the first of them with a swap."""
-    return damaged(KINDS[kind], files=sound(PARTITIONS) | {MARKER: b""})
+    """Return three partitions that were shut down cleanly, flushed to their ends, the first of them with a swap."""
+    return damaged(KINDS[kind], files=sound(PARTITIONS, point=30) | {MARKER: b""})
 
 
 @pytest.mark.parametrize("kind", ["swap_not_yet_in_place", "swap_half_renamed"])

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from support.batches import batch_v2, record
 from support.log_dirs import (
     BASES,
     END,
     EPOCHS,
+    KRAFT,
     MARKER,
     POINTS,
     STARTS,
     Files,
     checkpoint,
     live,
-    name_of,
     on_disk,
     place,
     plan_of,
@@ -26,7 +25,6 @@ from checkpoint.leader_epoch import decode_epochs
 from recovery.partition.points import Points, is_tiered
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import LogDirPlan
-from storage.batch.kraft import MetadataRecord, encode_metadata_record
 
 LOCAL_START = BASES[-1]
 HISTORY = b"0\n3\n0 0\n1 5\n2 12\n"
@@ -45,26 +43,6 @@ def tiered(log_start: int = 0, history: bytes | None = HISTORY) -> Files:
     if history is None:
         del files[EPOCHS]
     return files
-
-
-def _text(value: str) -> bytes:
-    return bytes([len(value) + 1]) + value.encode()
-
-
-def kraft(*records: MetadataRecord) -> Files:
-    """Return the files of a KRaft broker with these records in its metadata log."""
-    values = [record(n, key=None, value=encode_metadata_record(value)) for n, value in enumerate(records)]
-    return {
-        f"__cluster_metadata-0/{name_of(0)}": batch_v2(0, values),
-        "meta.properties": b"version=1\nnode.id=1\ncluster.id=lab\n",
-    }
-
-
-KRAFT = kraft(
-    MetadataRecord(2, 0, _text("orders") + bytes(15) + b"\1" + b"\0"),
-    MetadataRecord(4, 0, b"\2" + _text("orders") + _text("remote.storage.enable") + _text("true") + b"\0"),
-)
-"""The topic is tiered by its settings."""
 
 
 def findings(plan: LogDirPlan, kind: Damage) -> list[Finding]:
