@@ -42,7 +42,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("java", "mvn"),
     pytest.mark.usefixtures("machines"),
-    pytest.mark.timeout(600),
 ]
 
 
