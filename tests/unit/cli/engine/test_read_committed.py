@@ -104,7 +104,7 @@ def test_who_follows_waits_for_the_end_of_a_transaction(story: Story, tmp_path: 
     assert [json.loads(following.stdout.readline())["value"] for _ in range(2)] == ["c1", "behind"]
     story.end(1, commit=False)
     append(story.manager, "last")
-    out, err = following.communicate(timeout=30)
+    out, err = following.communicate(timeout=180)
     assert (following.returncode, err) == (0, "")
     assert [json.loads(line)["value"] for line in out.splitlines()] == ["last"]
 
