@@ -16,7 +16,7 @@ from support.auditing import NOW_MS, audit
 from support.batches import reseal
 from support.fleets import DAMAGED, HEALTHY, copy_fleet, log_of, plant_missing_segment, sources
 
-from audit.spark import job
+from audit.spark import job, reading
 from audit.spark.host_scan import scan_host
 from audit.tables.options import AuditOptions, Source
 from audit.tables.schema import BlockRow, FindingRow, SegmentRow, VerdictRow
@@ -134,7 +134,7 @@ def test_a_killed_worker_changes_nothing(
     out, chosen = str(tmp_path / "out"), sources(tmp_path, "c")
     job.run(spark, chosen, AuditOptions(out=out, audit_id="calm", now_ms=NOW_MS))
     monkeypatch.setattr(killing.KillOnce, "mark", str(tmp_path / "killed"))
-    monkeypatch.setattr(job, "VerifySegments", killing.KillOnce)
+    monkeypatch.setattr(reading, "VerifySegments", killing.KillOnce)
     result = job.run(spark, chosen, AuditOptions(out=out, audit_id="killed", now_ms=NOW_MS))
     assert (tmp_path / "killed").exists()
     assert result.status is ExitStatus.CLEAN
@@ -163,7 +163,7 @@ def test_a_segment_that_kills_every_worker_is_named_and_the_rest_is_audited(
     copy_fleet(tmp_path)
     monkeypatch.setattr(killing.KillAt, "base_offset", 391)
     monkeypatch.setattr(killing.KillAt, "place", "1/data/ledger-0")
-    monkeypatch.setattr(job, "VerifySegments", killing.KillAt)
+    monkeypatch.setattr(reading, "VerifySegments", killing.KillAt)
     out = str(tmp_path / "out")
     result = job.run(spark, sources(tmp_path, "c"), AuditOptions(out=out, now_ms=NOW_MS, audit_id="a"))
     assert result.status is ExitStatus.ENVIRONMENT
