@@ -140,7 +140,7 @@ def test_a_row_that_is_damaged_is_left_out_and_the_others_are_read(state: Path, 
     with MarkStore(state) as store:
         store.put(LOG_DIR, [mark, mark._replace(base_offset=6)])
     with sqlite3.connect(state / FILE_NAME) as db:
-        db.execute("UPDATE marks SET mark = substr(mark, 1, 40) || x'00' || substr(mark, 42) WHERE base = 6")
+        db.execute("UPDATE marks SET mark = substr(mark, 1, 40) || x'EE' || substr(mark, 42) WHERE base = 6")
     db.close()
     assert read_marks(state, LOG_DIR).marks == {("orders-0", 5): mark}
 
