@@ -145,6 +145,18 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
             size("0B", "1024TiB"),
             "bytes of a new partition that are read at once; the scrubber reads the rest",
         ),
+        Setting(
+            "mark_within",
+            "mark_within_seconds",
+            span("0s", "1h"),
+            "longest time from an append until it is read and marked, so that a recovery need not read it; 0: no marks",
+        ),
+        Setting(
+            "sync_within",
+            "sync_within_seconds",
+            span("0s", "1d"),
+            "longest time until what is marked is synced, so that a mark holds after a power cut; 0: no syncs",
+        ),
     ),
     "scrub": (
         Setting("enabled", "enabled", yes_or_no, "whether old flushed data is read again periodically"),
