@@ -112,7 +112,7 @@ class Follower:
             return Step(None, "the log was truncated while it was read")
         if _changes_epoch(fold, mark):
             again, second = self._fold(file, base, mark, now, end)
-            if (again.facts.digest, second) != (fold.facts.digest, piece):
+            if (again.save(), second) != (fold.save(), piece):
                 return Step(None, "the log was truncated while it was read")
         further = _marked(file, mark, fold, piece, now, now_ms)
         if doubt := doubt_about(further, file, now):
