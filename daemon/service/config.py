@@ -253,7 +253,7 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
 """The tables that may appear once, each with its keys."""
 
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 (an address that clients cannot be told)
-TOP: Final = (Setting("state_dir", "state_dir", path_or_nothing, "ledger, status.json and stored plans", FIXED),)
+TOP: Final = (Setting("state_dir", "state_dir", path_or_nothing, "ledger, marks, status.json and stored plans", FIXED),)
 LOG_DIR: Final = (
     Setting("path", "path", directory, "the log directory", FIXED),
     Setting("mode", "mode", choice(*(each.value for each in Mode)), "whose it is", FIXED),

@@ -196,10 +196,10 @@ def test_a_truncation_in_the_middle_of_a_piece_leaves_no_mark_of_two_histories(
     assert done
     assert not [mark for mark in marks(guarded) if mark.next_offset > 400]
     guarded.run(70)
-    honest = opened(place, guarded.state.parent / "other")
-    assert [mark._replace(made_ms=0) for mark in marks(guarded)] == [
-        mark._replace(made_ms=0) for mark in marks(honest)
-    ]
+    other = guarded.state.parent / "other"
+    other.mkdir()
+    honest = opened(place, other)
+    assert [mark._replace(made_ms=0) for mark in marks(guarded)] == [mark._replace(made_ms=0) for mark in marks(honest)]
     honest.close()
 
 
