@@ -193,7 +193,7 @@ class Ends:
             self._forget(partition)
         partition.inode, partition.topic_id = inode, topic_id
         directory = self._context.log_dir / partition.directory
-        bases = self._in_scope(self._context.disk.bases(directory), partition.name)
+        bases = self._in_scope(self._context.disk.bases(directory), partition)
         for base in [base for base in partition.segments if base not in bases]:
             del partition.segments[base]
             self._keeper.drop(partition.directory, base)
@@ -207,12 +207,13 @@ class Ends:
         is_settled = abs(self._context.clock.now_ms() * 1_000_000 - mtime_ns) > _SETTLED_NS
         partition.mtime_ns = mtime_ns if is_settled else None
 
-    def _in_scope(self, bases: list[int], name: TopicPartition) -> list[int]:
-        """Return the segments from the recovery point on; the last alone where no checkpoint was read yet."""
+    def _in_scope(self, bases: list[int], partition: _Partition) -> list[int]:
+        """Return the segments from the recovery point on; while no checkpoint was read, from the last one on."""
         if self._points is None:
-            return bases[-1:]
-        point = self._points.get(name, 0)
-        first = max((base for base in bases if base <= point), default=0)
+            first = min(partition.segments, default=max(bases, default=0))
+        else:
+            point = self._points.get(partition.name, 0)
+            first = max((base for base in bases if base <= point), default=0)
         return [base for base in bases if base >= first]
 
     def _forget(self, partition: _Partition) -> None:
