@@ -128,8 +128,9 @@ def plan_log_dir(
 
     `running`: a broker holds its lock. What it is in the middle of is no finding then, and one look proves nothing.
     With the `memory` of an earlier plan, or of a guard, segments are not read again as far as they are as it left them.
-    `list_ahead`: so many partitions may be listed before they are scanned, which makes it known early how much there is. More than 1 only
-    where nobody changes the directory: a listing must not be older than it has to be beside a broker.
+    `list_ahead`: so many partitions may be listed before they are scanned, which makes it known early how much there
+    is. More than 1 only where nobody changes the directory: a listing must not be older than it has to be beside a
+    broker.
 
     Raises `ReadFault` only if the directory itself cannot be listed; any other fault becomes a finding.
     """
@@ -159,7 +160,7 @@ def _plan_partitions(
     plans = []
     for first_look, seen in zip(surveys, scans.run(surveys), strict=True):
         survey, done, reports = _settled(first_look, *seen, reporter)
-        plans.append(done.plan._replace(coverage=_with_marked(survey.coverage, reports)))
+        plans.append(done.plan._replace(coverage=_with_marked(survey.coverage, reports, memory)))
         for job in survey.jobs:
             planned.memory.keep(job, reports[job.files.base_offset])
         planned.points[survey.directory] = survey.points
@@ -169,10 +170,14 @@ def _plan_partitions(
     return _frame(planned, state, plans)
 
 
-def _with_marked(coverage: Coverage, reports: Reports) -> Coverage:
+def _with_marked(coverage: Coverage, reports: Reports, memory: Memory | None) -> Coverage:
+    now_ms = None if memory is None or memory.guarded is None else memory.guarded.now_ms
     times = [report.marked_ms for report in reports.values() if report.marked_ms is not None]
+    if not times:
+        return coverage
     marked = sum(report.marked_bytes for report in reports.values())
-    return coverage._replace(marked=marked, marked_ms=min(times, default=None))
+    is_known = now_ms is not None and max(times) <= now_ms
+    return coverage._replace(marked=marked, marked_age_ms=now_ms - min(times) if is_known and now_ms else None)
 
 
 def plan_partition_dir(

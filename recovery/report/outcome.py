@@ -96,8 +96,9 @@ def coverage_of(plan: LogDirPlan) -> Coverage:
     """Return how much of the logs of all partitions was read."""
     each = [partition.coverage for partition in plan.partitions]
     unflushed, flushed, unread, marked = (sum(one[field] or 0 for one in each) for field in range(4))
-    first = min((one.marked_ms for one in each if one.marked_ms is not None), default=None)
-    return Coverage(unflushed, flushed, unread, marked, first)
+    ages = [one.marked_age_ms for one in each if one.marked]
+    oldest = max((age for age in ages if age is not None), default=None)
+    return Coverage(unflushed, flushed, unread, marked, None if None in ages else oldest)
 
 
 def left_alone(plan: LogDirPlan) -> list[Verdict]:

@@ -25,10 +25,14 @@ class Job(NamedTuple):
 
 
 class Guarded(NamedTuple):
-    """What a guard has left of a log directory, and which start of the system this is: empty where that is unknown."""
+    """What a guard has left of a log directory, and which start of the system this is: empty where that is unknown.
+
+    `now_ms`: the time, to tell how old the marks are.
+    """
 
     marks: Marks
     boot_id: str
+    now_ms: int | None = None
 
 
 class Memory:

@@ -144,6 +144,8 @@ class LogReader:
         Raises as `scan` does. A plain file of a disk is not even copied, as long as nothing is wrong with it: what
         is, is read to be judged.
         """
+        if start > size:
+            raise ValueError(f"from {start} on in a file of {size} bytes")
         step = _FoldStep(self._rows, fold, on_folded)
         walk = LogWalk(self._buffer, step, file, path, size, start, next_offset)
         number = file.descriptor() if size - start >= _WORTH_MAPPING and isinstance(file, MappableFile) else -1
