@@ -13,6 +13,7 @@ from cli.console import Console
 from cli.heal.heal import heal_round
 from cli.progress import Show
 from cli.recover.flags import Keeping
+from cli.recover.guard_marks import FindMarks, no_marks
 from cli.recover.work import Made, OwnFault, Work, failure, jobs_each, reporting
 from cli.settings.settings import Settings
 from cli.settings.targets import Target, ensure_logs
@@ -62,13 +63,19 @@ class Order(NamedTuple):
     keep_days: int = 0
 
 
-def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order], keeping: Keeping) -> list[Outcome]:
+def carry_out_all(
+    console: Console,
+    settings: Settings,
+    orders: Sequence[Order],
+    keeping: Keeping,
+    find_marks: FindMarks = no_marks,
+) -> list[Outcome]:
     """Lock, plan, carry out and look again. Locks are held to the end; one that fails does not stop the others."""
     load_codecs()
     fs = OsFs()
     outcomes: dict[Target, Outcome] = {}
     with contextlib.ExitStack() as locks, reporting(console, settings, show := supervisor()) as reporter:
-        work = Work(fs, reporter, jobs_each(settings, len(orders)), list_ahead=LIST_ALL)
+        work = Work(fs, reporter, jobs_each(settings, len(orders)), list_ahead=LIST_ALL, find_marks=find_marks)
         locked = [order for order in orders if _is_locked(fs, locks, order.target, outcomes)]
         made = work.plan_all([(order.target, order.options) for order in locked])
         notes = {order.target: _healed(fs, work, order, made, keeping) for order in locked if order.replicas.sources}

@@ -15,11 +15,12 @@ from urllib.parse import quote
 
 from recovery.segment.marks import Mark, Marks, decode_mark
 from storage.base.errors import EnvironmentFault, ExitStatus, FileVanished, LogmendError, printable
-from storage.disk.fs import OsFs
+from storage.disk.fs import OsFs, read_all
 
 FILE_NAME: Final = "marks.sqlite"
 SCHEMA_VERSION: Final = 1
 _APPLICATION: Final = 0x4C4D6D6B
+_BOOT_ID: Final = PurePath("/proc/sys/kernel/random/boot_id")
 _SCHEMA: Final = f"""
 CREATE TABLE marks (
     log_dir BLOB NOT NULL, directory BLOB NOT NULL, base INTEGER NOT NULL, durable INTEGER NOT NULL,
@@ -112,6 +113,14 @@ class MarkStore:
             yield
         except sqlite3.Error as error:
             raise MarksNotWritten(self.path, str(error)) from error
+
+
+def boot_id() -> str:
+    """Return which start of this system is running, empty where it does not tell."""
+    try:
+        return read_all(OsFs(), _BOOT_ID, 100).decode("ascii", "replace").strip()
+    except EnvironmentFault:
+        return ""
 
 
 class FoundMarks(NamedTuple):

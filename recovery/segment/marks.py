@@ -9,12 +9,13 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from recovery.segment.segment_files import SegmentFiles
 from storage.base.errors import CorruptData, printable
 from storage.batch.batch import HEADER_V2, parse_header
-from storage.disk.fs import ReadFile
+from storage.disk.fs import ReadFile, ReadFs
 from storage.kernel.fold import SegmentFold
 from storage.kernel.scan import crc32c
 from storage.reading.log_reader import WINDOW_BYTES, SparseFile
@@ -122,7 +123,7 @@ Marks = Mapping[tuple[str, int], tuple[Mark, ...]]
 """By partition directory and base offset: the latest and the latest durable one, that which reaches farther first."""
 
 
-def index_digest(data: bytes | memoryview, before: int = 0) -> int:
+def index_digest(data: bytes | bytearray | memoryview, before: int = 0) -> int:
     """Return 64 bits over the bytes of an index; `before` is what this gave for those that come before them."""
     high = zlib.crc32(data, before >> 32)
     return high << 32 | crc32c(memoryview(data), before & 0xFFFFFFFF)
@@ -215,9 +216,20 @@ def _file_doubt(mark: Mark, file: ReadFile) -> str | None:
     return None
 
 
-def read_prefix(file: ReadFile, size: int, digest: int) -> bytes | None:
-    """Return the first `size` bytes of an index if they are the ones of this digest, else None. Raises `ReadFault`."""
+def known_indexes(fs: ReadFs, files: SegmentFiles, mark: Mark) -> tuple[bytes, bytes] | None:
+    """Return what belongs to a mark of both indexes, from the files; None unless both begin with it.
+
+    Raises `ReadFault`.
+    """
+    offsets = _read_prefix(fs, files.index, mark.index_size, mark.index_digest)
+    times = _read_prefix(fs, files.time_index, mark.time_index_size, mark.time_index_digest)
+    return None if offsets is None or times is None else (offsets, times)
+
+
+def _read_prefix(fs: ReadFs, path: PurePath, size: int, digest: int) -> bytes | None:
     data = bytearray(size)
-    with memoryview(data) as view:
-        count = file.read_into(0, view) if size else 0
-    return bytes(data) if count == size and index_digest(bytes(data)) == digest else None
+    if size:
+        with fs.open_read(path) as file, memoryview(data) as view:
+            if file.read_into(0, view) < size:
+                return None
+    return bytes(data) if index_digest(data) == digest else None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.batches import batch_v2
 from support.guarding import ORDERS as NAME
-from support.guarding import Guarded, Place, batches, tree
+from support.guarding import POINTS, Guarded, Place, batches, tree
 from support.waiting import until
 
 from daemon.ends.tail import TailFile
@@ -155,6 +155,17 @@ def test_a_log_without_leader_epochs_is_not_marked(guarded: Guarded, place: Plac
     place.append(NAME, 300, batch_v2(400, 10, leader_epoch=-1))
     guarded.run(10)
     assert position(guarded) <= 10 * BATCH
+
+
+def test_before_a_broker_has_written_its_first_checkpoint_logs_are_followed_from_their_last_segment_on(
+    place: Place, tmp_path: Path
+) -> None:
+    (place.path / POINTS).unlink()
+    guarded = opened(place, tmp_path)
+    place.segment(NAME, 400, batches(400, 3))
+    guarded.run(10)
+    assert [position(guarded, base) for base in (200, 300, 400)] == [0, size(place), size(place, 400)]
+    guarded.close()
 
 
 # ---- what a broker does
