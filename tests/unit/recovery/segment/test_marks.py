@@ -346,6 +346,11 @@ def as_they_lie(_: object, files: SegmentFiles, mark: Mark) -> tuple[bytes, byte
     return offsets, times
 
 
+def end_index(log: Path) -> None:
+    index, size = log.with_suffix(".index"), mark_size(log)
+    index.write_bytes(index.read_bytes()[:size] + bytes(80))
+
+
 BEHIND: dict[str, tuple[bool, Callable[[Path], object]]] = {
     "a torn batch": (True, lambda log: os.truncate(log, log.stat().st_size - 9)),
     "zero bytes": (True, lambda log: os.truncate(log, log.stat().st_size + 700)),
@@ -359,11 +364,6 @@ BEHIND: dict[str, tuple[bool, Callable[[Path], object]]] = {
     "a later batch with a gap": (True, lambda log: append(log, batch_v2(40, leader_epoch=1))),
     "a leader epoch that rises": (True, lambda log: append(log, batch_v2(12, leader_epoch=4))),
 }  # fmt: skip
-
-
-def end_index(log: Path) -> None:
-    index, size = log.with_suffix(".index"), mark_size(log)
-    index.write_bytes(index.read_bytes()[:size] + bytes(80))
 
 
 def flip_in_place(log: Path, place: int) -> None:
