@@ -23,8 +23,9 @@ _APPLICATION: Final = 0x4C4D6D6B
 _BOOT_ID: Final = PurePath("/proc/sys/kernel/random/boot_id")
 _SCHEMA: Final = f"""
 CREATE TABLE marks (
-    log_dir BLOB NOT NULL, directory BLOB NOT NULL, base INTEGER NOT NULL, mark BLOB NOT NULL,
-    PRIMARY KEY (log_dir, directory, base)
+    log_dir BLOB NOT NULL, directory BLOB NOT NULL, base INTEGER NOT NULL, durable INTEGER NOT NULL,
+    mark BLOB NOT NULL,
+    PRIMARY KEY (log_dir, directory, base, durable)
 ) WITHOUT ROWID;
 PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {SCHEMA_VERSION};
@@ -72,9 +73,11 @@ class MarkStore:
         self.close()
 
     def put(self, log_dir: PurePath, marks: Iterable[Mark]) -> None:
-        """Keep these marks, each instead of an earlier one of the same segment, all of them or none."""
-        rows = [(_key(log_dir), _key(mark.directory), mark.base_offset, mark.encode()) for mark in marks]
-        self._change("INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?)", rows)
+        """Keep these marks, all of them or none; of each segment the latest, and the latest durable one."""
+        rows = [
+            (_key(log_dir), _key(mark.directory), mark.base_offset, mark.is_durable, mark.encode()) for mark in marks
+        ]
+        self._change("INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)", rows)
 
     def drop(self, log_dir: PurePath, keys: Iterable[tuple[str, int]]) -> None:
         """Forget the marks of these segments, each named by partition directory and base offset."""
@@ -165,13 +168,18 @@ def _key(name: PurePath | str) -> bytes:
     return str(name).encode("utf-8", "surrogateescape")
 
 
-def _read(db: sqlite3.Connection, log_dir: PurePath) -> dict[tuple[str, int], Mark]:
-    marks = {}
+def _read(db: sqlite3.Connection, log_dir: PurePath) -> dict[tuple[str, int], tuple[Mark, ...]]:
+    marks: dict[tuple[str, int], tuple[Mark, ...]] = {}
     for (data,) in db.execute("SELECT CAST(mark AS BLOB) FROM marks WHERE log_dir = ?", (_key(log_dir),)):
         with contextlib.suppress(ValueError, TypeError):
             mark = decode_mark(data)
-            marks[mark.directory, mark.base_offset] = mark
+            key = (mark.directory, mark.base_offset)
+            marks[key] = tuple(sorted((*marks.get(key, ()), mark), key=_reach, reverse=True))
     return marks
+
+
+def _reach(mark: Mark) -> int:
+    return mark.position
 
 
 def _is_known(db: sqlite3.Connection) -> bool:

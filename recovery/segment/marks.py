@@ -119,8 +119,8 @@ def decode_mark(data: bytes) -> Mark:
     )  # fmt: skip
 
 
-Marks = Mapping[tuple[str, int], Mark]
-"""By partition directory and base offset."""
+Marks = Mapping[tuple[str, int], tuple[Mark, ...]]
+"""By partition directory and base offset: the latest and the latest durable one, that which reaches farther first."""
 
 
 def index_digest(data: bytes | bytearray | memoryview, before: int = 0) -> int:

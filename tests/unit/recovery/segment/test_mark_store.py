@@ -46,9 +46,9 @@ def test_a_mark_is_read_back_as_it_was_put(state: Path, mark: Mark) -> None:
     with MarkStore(state) as store:
         store.put(LOG_DIR, [mark, odd])
         store.put(LOG_DIR.parent, [odd])
-        assert store.read(LOG_DIR) == {("orders-0", 5): mark, ("b\udcff-1", 0): odd}
+        assert store.read(LOG_DIR) == {("orders-0", 5): (mark,), ("b\udcff-1", 0): (odd,)}
     found = read_marks(state, LOG_DIR)
-    assert (found.marks, found.reason) == ({("orders-0", 5): mark, ("b\udcff-1", 0): odd}, "")
+    assert (found.marks, found.reason) == ({("orders-0", 5): (mark,), ("b\udcff-1", 0): (odd,)}, "")
 
 
 def test_a_newer_mark_takes_the_place_of_the_earlier_one_and_a_dropped_one_is_gone(state: Path, mark: Mark) -> None:
@@ -56,7 +56,7 @@ def test_a_newer_mark_takes_the_place_of_the_earlier_one_and_a_dropped_one_is_go
         store.put(LOG_DIR, [mark])
         store.put(LOG_DIR, [mark._replace(made_ms=77), mark._replace(base_offset=99)])
         store.drop(LOG_DIR, [("orders-0", 99)])
-    assert read_marks(state, LOG_DIR).marks == {("orders-0", 5): mark._replace(made_ms=77)}
+    assert read_marks(state, LOG_DIR).marks == {("orders-0", 5): (mark._replace(made_ms=77),)}
 
 
 def test_marks_of_log_directories_that_are_no_longer_guarded_are_dropped(state: Path, mark: Mark) -> None:
@@ -67,14 +67,24 @@ def test_marks_of_log_directories_that_are_no_longer_guarded_are_dropped(state: 
     assert [bool(read_marks(state, Path(place)).marks) for place in ("/a", "/b")] == [False, True]
 
 
+def test_the_latest_mark_does_not_take_the_place_of_the_durable_one(state: Path, mark: Mark) -> None:
+    further = mark._replace(position=mark.position + 1, is_durable=False)
+    with MarkStore(state) as store:
+        store.put(LOG_DIR, [mark._replace(is_durable=True)])
+        store.put(LOG_DIR, [further])
+        assert store.read(LOG_DIR) == {("orders-0", 5): (further, mark._replace(is_durable=True))}
+        store.drop(LOG_DIR, [("orders-0", 5)])
+        assert store.read(LOG_DIR) == {}
+
+
 def test_reading_beside_a_writer_at_work_shows_what_it_has_put_and_changes_no_file(state: Path, mark: Mark) -> None:
     with MarkStore(state) as store:
         store.put(LOG_DIR, [mark])
         before = as_they_lie(state)
-        assert read_marks(state, LOG_DIR).marks == {("orders-0", 5): mark}
+        assert read_marks(state, LOG_DIR).marks == {("orders-0", 5): (mark,)}
         assert as_they_lie(state) == before
         store.put(LOG_DIR, [mark._replace(made_ms=2)])
-        assert read_marks(state, LOG_DIR).marks["orders-0", 5].made_ms == 2
+        assert read_marks(state, LOG_DIR).marks["orders-0", 5][0].made_ms == 2
 
 
 def _put_and_die(state: Path, mark: Mark) -> None:
@@ -89,17 +99,17 @@ def test_the_marks_of_a_writer_that_was_killed_are_read_without_a_trace(state: P
     writer.join()
     assert (writer.exitcode, (state / f"{FILE_NAME}-wal").exists()) == (9, True)
     before = as_they_lie(state)
-    assert read_marks(state, LOG_DIR).marks == {("orders-0", 5): mark}
+    assert read_marks(state, LOG_DIR).marks == {("orders-0", 5): (mark,)}
     assert as_they_lie(state) == before
     with MarkStore(state) as store:
-        assert store.read(LOG_DIR) == {("orders-0", 5): mark}
+        assert store.read(LOG_DIR) == {("orders-0", 5): (mark,)}
 
 
 def test_a_store_that_was_closed_is_read_without_a_trace(state: Path, mark: Mark) -> None:
     with MarkStore(state) as store:
         store.put(LOG_DIR, [mark])
     before = as_they_lie(state)
-    assert read_marks(state, LOG_DIR).marks == {("orders-0", 5): mark}
+    assert read_marks(state, LOG_DIR).marks == {("orders-0", 5): (mark,)}
     assert as_they_lie(state) == before
     assert list(before) == [FILE_NAME]
 
@@ -142,7 +152,7 @@ def test_a_row_that_is_damaged_is_left_out_and_the_others_are_read(state: Path, 
     with sqlite3.connect(state / FILE_NAME) as db:
         db.execute("UPDATE marks SET mark = substr(mark, 1, 40) || x'EE' || substr(mark, 42) WHERE base = 6")
     db.close()
-    assert read_marks(state, LOG_DIR).marks == {("orders-0", 5): mark}
+    assert read_marks(state, LOG_DIR).marks == {("orders-0", 5): (mark,)}
 
 
 def test_a_writer_begins_anew_where_the_store_is_damaged_or_of_another_version(state: Path, mark: Mark) -> None:
@@ -155,7 +165,7 @@ def test_a_writer_begins_anew_where_the_store_is_damaged_or_of_another_version(s
     with MarkStore(state) as store:
         assert store.read(LOG_DIR) == {}
         store.put(LOG_DIR, [mark])
-    assert read_marks(state, LOG_DIR).marks == {("orders-0", 5): mark}
+    assert read_marks(state, LOG_DIR).marks == {("orders-0", 5): (mark,)}
 
 
 def test_what_the_disk_refuses_is_told_by_one_kind_of_error(state: Path) -> None:
