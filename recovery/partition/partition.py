@@ -23,7 +23,7 @@ from recovery.segment.marks import Circumstances
 from recovery.segment.memory import Job, Memory
 from recovery.segment.quick_look import check_segments
 from recovery.segment.segment_report import ROOM, Depth, Progress, Room, ScanOptions, SegmentReport
-from recovery.segment.verify import scan_from_mark, scan_segment
+from recovery.segment.verify import scan_from_marks, scan_segment
 from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
 from storage.base.names import FileRole, FileState, parse_directory_name
 from storage.base.units import Offset
@@ -193,8 +193,8 @@ class Survey:
     def _run_from_mark(self, job: Job, reader: LogReader) -> SegmentReport | None:
         """Return the report on a segment that was read from a guard's mark on; None if all of it is to be read."""
         guarded = None if self.memory is None else self.memory.guarded
-        mark = None if guarded is None else guarded.marks.get((self.partition, job.files.base_offset))
-        if mark is None or guarded is None or not (job.in_scope and self._takes_marks()):
+        marks = () if guarded is None else guarded.marks.get((self.partition, job.files.base_offset), ())
+        if not marks or guarded is None or not (job.in_scope and self._takes_marks()):
             return None
         options = self.scan_options
         topic_id = self._topic_id()
@@ -203,7 +203,7 @@ class Survey:
         now = Circumstances(
             self.partition, topic_id, options.index_interval_bytes, options.segment_index_bytes, guarded.boot_id
         )
-        return scan_from_mark(self.fs, job.files, options, reader, mark, now, active=job.active)
+        return scan_from_marks(self.fs, job.files, options, reader, marks, now, active=job.active)
 
     def _takes_marks(self) -> bool:
         """Tell whether marks may spare a scan: that of what is not flushed, and nothing that was asked for."""

@@ -14,8 +14,9 @@ from support.marking import mark_of
 from support.runbook_cases import sound
 
 from checkpoint.markers import decode_partition_metadata
-from recovery.segment.mark_store import FILE_NAME, MarkStore, boot_id
+from recovery.segment.mark_store import FILE_NAME, MarkStore
 from recovery.segment.marks import Mark
+from storage.disk.boot import read_boot_id
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def state(data: Path, tmp_path: Path) -> Path:
 def mark_here(log: Path) -> Mark | None:
     metadata = log.with_name("partition.metadata")
     topic_id = decode_partition_metadata(metadata.read_bytes()).topic_id.hex() if metadata.exists() else None
-    return mark_of(log, topic_id=topic_id, boot_id=boot_id(), made_ms=time.time_ns() // 1_000_000 - 4_000)
+    return mark_of(log, topic_id=topic_id, boot_id=read_boot_id(), made_ms=time.time_ns() // 1_000_000 - 4_000)
 
 
 def result_of(*words: object) -> Any:
@@ -54,7 +55,7 @@ def test_recover_says_what_it_did_not_read_and_who_did(data: Path, state: Path) 
         line = call(name, "--state-dir", state, data).stdout.splitlines()[0]
         assert "were verified by the guard up to " in line
         assert "before (--no-marks reads them)" in line
-    assert "clean as far as read: " in line
+        assert name == "plan" or "clean as far as read: " in line
 
 
 def test_the_plan_is_the_same_with_marks_and_without(data: Path, state: Path) -> None:
@@ -72,7 +73,7 @@ def test_the_bytes_that_were_read_and_those_that_were_not_are_told_apart(data: P
 
 def test_a_time_to_come_is_not_told_as_an_age(data: Path, state: Path) -> None:
     with MarkStore(state) as store:
-        store.put(data, [mark._replace(made_ms=1 << 50) for mark in store.read(data).values()])
+        store.put(data, [mark._replace(made_ms=1 << 50) for (mark,) in store.read(data).values()])
     assert "were verified by the guard before (" in call("recover", "--state-dir", state, data).stdout
 
 
