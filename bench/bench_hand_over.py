@@ -1,8 +1,9 @@
-"""From a kill to a broker that serves: the broker alone, and with the hook before it: without rolls, rolled, marked.
+"""From a kill to a broker that serves, however much was unflushed: the broker alone, and with each form of the hook.
 
-A real broker is filled, killed, and its directory copied; each way starts from the same bytes. Loading is what the
-broker says of its logs; the outage is hook and loading together. `serves` is the time until the broker answers a client
-about the topic; what it read is what the kernel counts for it.
+A real broker fills one partition and is killed; its files become those of all partitions, so that every one has an
+active segment with nothing flushed. Each way starts from the same bytes in the same files. Loading is what the broker
+says of its logs; the outage is hook and loading together. `serves` is the time until the broker answers a client about
+the topic; what was read is what the kernel counts for each process. With marks, a guard has read the directory before.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import re
 import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -20,116 +23,174 @@ from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from harness import logmend
-from interop.kafka_lab import Broker, Cluster
+from harness import ROOT, installed
+from interop.kafka_lab import Cluster
 
 TOPIC = "filled"
+BATCH_OVERHEAD = 61 + 12
+"""Bytes of a batch beside the value of its one record, nearly."""
 CONFIG = {
     "log.flush.offset.checkpoint.interval.ms": "3600000",
     "log.retention.check.interval.ms": "3600000",
 }
 WAYS: dict[str, list[str] | None] = {
     "broker alone": None,
-    "hook keeps segments, then broker": ["--keep-segments"],
-    "hook, then broker": [],
-    "hook with marker, then broker": ["--clean-marker", "4.3"],
+    "hook keeps segments": ["--keep-segments"],
+    "hook": [],
+    "hook with marker": ["--clean-marker", "4.3"],
 }
 LOADED = re.compile(r"Loaded (\d+) logs in (\d+)ms")
 
 
 def fill(cluster: Cluster, partitions: int, size: int, batch_bytes: int) -> None:
-    """Produce `size` bytes in records of 1 KiB, spread over the partitions, and wait for them."""
+    """Produce `size` bytes to the first partition in batches of one record."""
     cluster.create_topic(TOPIC, partitions=partitions)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 20, "enable.idempotence": True,
-                         "queue.buffering.max.messages": 100_000, "batch.size": batch_bytes})  # fmt: skip
-    value = bytes(range(256)) * 4
-    for number in range(size // len(value)):
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "batch.num.messages": 1,
+                         "queue.buffering.max.messages": 100_000})  # fmt: skip
+    value = os.urandom(batch_bytes - BATCH_OVERHEAD)
+    for _ in range(size // batch_bytes):
         while True:
             try:
-                producer.produce(TOPIC, value, partition=number // 64 % partitions)
+                producer.produce(TOPIC, value, partition=0)
                 break
             except BufferError:
                 producer.poll(0.1)
-    assert producer.flush(120) == 0
+    assert producer.flush(600) == 0
+
+
+def multiply(log_dir: Path) -> None:
+    """Give every partition the files of the first one: the same topic, so the same topic id."""
+    first = log_dir / f"{TOPIC}-0"
+    for place in sorted(log_dir.glob(f"{TOPIC}-*")):
+        if place != first:
+            shutil.rmtree(place)
+            shutil.copytree(first, place)
+    os.sync()
+
+
+def put_back(kept: Path, log_dir: Path) -> None:
+    """Make the directory hold what was kept, in the files that it has: a mark names files by their inodes."""
+    wanted = {path.relative_to(kept) for path in kept.rglob("*") if path.is_file()}
+    for path in [path for path in log_dir.rglob("*") if path.is_file() and path.relative_to(log_dir) not in wanted]:
+        path.unlink()
+    for name in wanted:
+        before, after = kept / name, log_dir / name
+        after.parent.mkdir(parents=True, exist_ok=True)
+        if not after.exists():
+            shutil.copy2(before, after)
+        elif before.stat().st_size != after.stat().st_size or before.read_bytes() != after.read_bytes():
+            with after.open("r+b") as file:
+                file.truncate(0)
+                file.write(before.read_bytes().rstrip(b"\0"))  # a preallocated index is a hole, and stays one
+                file.truncate(before.stat().st_size)
+    os.sync()
 
 
 def answer(cluster: Cluster) -> None:
     """Wait until the broker leads the topic."""
     client = AdminClient({"bootstrap.servers": cluster.bootstrap})
     while True:
-        found = client.list_topics(TOPIC, timeout=10).topics[TOPIC]
-        if found.error is None and all(each.leader >= 0 for each in found.partitions.values()) and found.partitions:
+        topic = client.list_topics(TOPIC, timeout=10).topics[TOPIC]
+        if topic.error is None and topic.partitions and all(one.leader >= 0 for one in topic.partitions.values()):
             return
         time.sleep(0.01)
 
 
-def measure(cluster: Cluster, broker: Broker, kept: Path, flags: list[str] | None) -> dict[str, Any]:
-    """Start from the kept bytes; return seconds of the hook and of the broker, and bytes that the broker read."""
+def measure(cluster: Cluster, kept: Path, flags: list[str] | None, *, is_cold: bool) -> dict[str, Any]:
+    """Start from the kept bytes; return seconds of the hook and of the broker, and the bytes that each read."""
+    broker = cluster[0]
     log_dir = broker.log_dirs[0]
-    shutil.rmtree(log_dir)
-    shutil.copytree(kept, log_dir, symlinks=True)
-    hook = 0.0 if flags is None else logmend("recover", *flags, log_dir)
+    put_back(kept, log_dir)
+    if is_cold:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+    hook, hook_read = (0.0, 0) if flags is None else recover(log_dir, flags)
     printed = broker.output.stat().st_size
     begin = time.perf_counter()
     broker.start()
     answer(cluster)
     seconds = time.perf_counter() - begin
     assert broker.process is not None
-    counted = dict(line.split(": ") for line in Path(f"/proc/{broker.process.pid}/io").read_text().splitlines())
     lines = broker.output.read_bytes()[printed:].decode(errors="replace")
     loaded = LOADED.search(lines)
-    broker.kill()
-    return {
+    assert loaded is not None, lines[-2000:]
+    figures = {
         "hook": hook,
+        "hook_read": hook_read,
         "broker": seconds,
-        "read": int(counted["rchar"]),
-        "loading_ms": int(loaded[2]) if loaded else None,
+        "read": bytes_read(broker.process.pid),
+        "loading": int(loaded[2]) / 1000,
         "scans": lines.count("Recovering unflushed segment"),
         "skipped": "Skipping recovery of" in lines,
     }
+    broker.kill()
+    return figures
+
+
+def recover(log_dir: Path, flags: list[str]) -> tuple[float, int]:
+    """Run the hook; return its seconds and the bytes that it read."""
+    begin = time.perf_counter()
+    process = subprocess.Popen([*installed(), "recover", *flags, str(log_dir)], stdout=subprocess.DEVNULL, cwd=ROOT)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    seconds = time.perf_counter() - begin
+    read = bytes_read(process.pid)
+    assert process.wait() == 0
+    return seconds, read
+
+
+def bytes_read(pid: int) -> int:
+    """Return what a process, perhaps one that has ended and is not waited for, has read by the kernel's count."""
+    return int(dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())["rchar"])
 
 
 def main() -> None:
     """Print the table, or lines of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mib", type=int, default=1024)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitions", type=int, default=100)
-    parser.add_argument("--segment-mib", type=int, default=8)
-    parser.add_argument("--batch-bytes", type=int, default=16 << 10)
+    parser.add_argument("--segment-mib", type=int, default=16, help="unflushed bytes of each partition")
+    parser.add_argument("--batch-bytes", type=int, default=1024)
+    parser.add_argument(
+        "--recovery-threads", type=int, default=2, help="num.recovery.threads.per.data.dir of the broker"
+    )
+    parser.add_argument("--cold", action="store_true", help="drop the page cache before each way (as root)")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--scratch", type=Path)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    with contextlib.ExitStack() as held:
-        scratch = held.enter_context(tempfile.TemporaryDirectory(dir=asked.scratch))
-        config = CONFIG | {"log.segment.bytes": str(asked.segment_mib << 20)}
-        cluster = held.enter_context(Cluster(Path(scratch) / "cluster", config=config))
+    with contextlib.ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=asked.scratch)))
+        config = CONFIG | {
+            "log.segment.bytes": str(asked.segment_mib + 1 << 20),
+            "num.recovery.threads.per.data.dir": str(asked.recovery_threads),
+        }
+        cluster = stack.enter_context(Cluster(scratch / "cluster", config=config))
+        fill(cluster, asked.partitions, asked.segment_mib << 20, asked.batch_bytes)
         broker = cluster[0]
-        fill(cluster, asked.partitions, asked.mib << 20, asked.batch_bytes)
         broker.kill()
-        kept = Path(scratch) / "kept"
+        multiply(broker.log_dirs[0])
+        kept = scratch / "kept"
         shutil.copytree(broker.log_dirs[0], kept)
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in WAYS}
+        rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in WAYS}
         for _ in range(asked.repeat):
             for name, flags in WAYS.items():
-                found[name].append(measure(cluster, broker, kept, flags))
-    show(found, as_json=asked.json)
+                rounds[name].append(measure(cluster, kept, flags, is_cold=asked.cold))
+    show(rounds, as_json=asked.json)
 
 
-def show(found: dict[str, list[dict[str, Any]]], *, as_json: bool) -> None:
+def show(rounds: dict[str, list[dict[str, Any]]], *, as_json: bool) -> None:
     """Print a row for each way: medians of the seconds, and what the last round counted."""
-    alone = statistics.median(each["loading_ms"] / 1000 for each in found["broker alone"])
+    alone = statistics.median(figures["loading"] for figures in rounds["broker alone"])
     if not as_json:
-        print(f"{'':34}{'hook s':>8}{'loading s':>11}{'outage s':>10}{'of alone':>10}{'serves s':>10}{'MiB read':>10}")
-    for name, each in found.items():
-        hook, own, loading = (statistics.median(one[key] for one in each) for key in ("hook", "broker", "loading_ms"))
-        outage = hook + loading / 1000
-        told = {"way": name, **each[-1], "hook": hook, "broker": own, "loading_ms": loading, "of_alone": outage / alone}
+        print(f"{'':22}{'hook s':>8}{'loading s':>11}{'outage s':>10}{'of alone':>10}{'serves s':>10}"
+              f"{'hook MiB':>10}{'broker MiB':>12}")  # fmt: skip
+    for name, figures in rounds.items():
+        hook, own, loading = (statistics.median(one[key] for one in figures) for key in ("hook", "broker", "loading"))
+        last, of_alone = figures[-1], (hook + loading) / alone
         if as_json:
-            print(json.dumps(told))
+            medians = {"hook": hook, "broker": own, "loading": loading, "of_alone": of_alone}
+            print(json.dumps({"way": name, **last, **medians}))
             continue
-        figures = f"{hook:8.2f}{loading / 1000:11.2f}{outage:10.2f}{told['of_alone']:10.2f}{own:10.2f}"
-        print(f"{name:34}{figures}{told['read'] / 2**20:10.0f}")
+        print(f"{name:22}{hook:8.2f}{loading:11.2f}{hook + loading:10.2f}{of_alone:10.2f}{own:10.2f}"
+              f"{last['hook_read'] / 2**20:10.0f}{last['read'] / 2**20:12.0f}")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -36,9 +36,13 @@ Case = Mapping[str, Callable[[], float]]
 
 def logmend(*words: object, statuses: tuple[int, ...] = (0,)) -> float:
     """Return the seconds that the whole command takes, from the start of its process to the end."""
-    installed = Path(sys.executable).with_name("logmend")
-    command = [str(installed)] if installed.exists() else [sys.executable, "-m", "cli.main"]
-    return process([*command, *map(str, words)], statuses)
+    return process([*installed(), *map(str, words)], statuses)
+
+
+def installed() -> list[str]:
+    """Return the words that begin each command of logmend."""
+    command = Path(sys.executable).with_name("logmend")
+    return [str(command)] if command.exists() else [sys.executable, "-m", "cli.main"]
 
 
 def process(command: Sequence[str], statuses: tuple[int, ...] = (0,)) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import struct
@@ -14,11 +15,35 @@ from pathlib import Path
 from support.needs import impossible, need, need_mounts
 
 IOC_SHUTDOWN = 0x8004587D
+CLONE_NEWNS = 0x00020000
 KINDS = {"ext4": (64, ["mkfs.ext4", "-q", "-F"]), "xfs": (320, ["mkfs.xfs", "-q", "-f"])}
 
 
 def call(*words: object) -> None:
     subprocess.run([str(word) for word in words], check=True, capture_output=True)
+
+
+@contextlib.contextmanager
+def own_mounts() -> Iterator[None]:
+    """Give this thread, and what it starts, mounts that no other process sees.
+
+    A process that copies all mounts, as every container does when it starts, keeps a file system alive that is unmounted
+    here; mounting its image again would give the dead one.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    home, before = os.getcwd(), os.open("/proc/thread-self/ns/mnt", os.O_RDONLY)
+    try:
+        if libc.unshare(CLONE_NEWNS):
+            raise OSError(ctypes.get_errno(), "unshare failed")
+        call("mount", "--make-rprivate", "/")
+        try:
+            yield
+        finally:
+            if libc.setns(before, CLONE_NEWNS):
+                raise OSError(ctypes.get_errno(), "setns failed")
+            os.chdir(home)
+    finally:
+        os.close(before)
 
 
 def need_disk(kind: str, directory: Path) -> None:
@@ -64,8 +89,9 @@ class Disk:
 def mounted(kind: str, directory: Path) -> Iterator[Disk]:
     """Give a new file system for as long as the context lasts."""
     disk = Disk(kind, directory / f"{kind}.img", directory / kind)
-    disk.make()
-    try:
-        yield disk
-    finally:
-        call("umount", "-l", disk.place)
+    with own_mounts():
+        disk.make()
+        try:
+            yield disk
+        finally:
+            call("umount", "-l", disk.place)

@@ -40,7 +40,6 @@ from support.recovering import plan
 EFFECTS = ("fsync", "rename", "ftruncate", "linkat", "link", "unlink", "utimensat", "write", "mkdir")
 COMMANDS = {"recover": ["recover", "-j", "1", *ROLL], "restore": ["quarantine", "restore"]}
 SECONDS = 60
-OWN = "LOGMEND_OWN_MOUNTS"
 
 
 @dataclass
@@ -187,10 +186,6 @@ def main() -> None:
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("only root may mount")
-    if shutil.which("unshare") and OWN not in os.environ:
-        # Mounts of our own: whoever copies all mounts meanwhile, as a container does, would keep a dead one alive.
-        os.environ[OWN] = "1"
-        os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
     for kind in arguments.kind or KINDS:
         for command in CUTTERS:
             many = arguments.count * 10 if arguments.forked is None else arguments.forked
