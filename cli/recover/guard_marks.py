@@ -11,6 +11,7 @@ from cli.settings.arguments import file_flags
 from recovery.plan.plan import PlanOptions
 from recovery.segment.memory import Guarded
 from storage.base.errors import ConfigInvalid
+from storage.disk.boot import read_boot_id
 
 FindMarks = Callable[[PurePath], Guarded | None]
 """Returns the marks of a log directory, None where there are none."""
@@ -41,9 +42,9 @@ def marks_of(arguments: argparse.Namespace, options: PlanOptions, environment: M
         return no_marks
 
     def find(log_dir: PurePath) -> Guarded | None:
-        from recovery.segment.mark_store import boot_id, read_marks  # noqa: PLC0415 (SQLite takes time to import)
+        from recovery.segment.mark_store import read_marks  # noqa: PLC0415 (SQLite takes time to import)
 
         found = read_marks(state_dir, log_dir)
-        return Guarded(found.marks, boot_id(), time.time_ns() // 1_000_000) if found.marks else None
+        return Guarded(found.marks, read_boot_id(), time.time_ns() // 1_000_000) if found.marks else None
 
     return find

@@ -22,11 +22,11 @@ from daemon.scrub.pace import Pressure
 from daemon.status.model import Exposure
 from daemon.verify.context import ScrubContext
 from daemon.verify.options import GuardOptions
-from recovery.segment.mark_store import boot_id
 from recovery.segment.marks import Circumstances
 from storage.base.errors import FileVanished, ReadFault
 from storage.base.names import FileRole, segment_file_name
 from storage.base.units import Offset, TopicPartition
+from storage.disk.boot import read_boot_id
 
 _SHARE: Final = 0.6
 """Share of the time within which marks are promised after which all partitions are looked at again."""
@@ -64,7 +64,7 @@ class Ends:
         self._keeper = Keeper(context)
         self._syncer = Syncer(context, self._keeper)
         self._follower = Follower()
-        self._boot_id = boot_id()
+        self._boot_id = read_boot_id()
         self._partitions: dict[str, _Partition] = {}
         self._points: Mapping[TopicPartition, int] | None = None
         self._root_mtime: int | None = None

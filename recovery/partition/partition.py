@@ -23,7 +23,7 @@ from recovery.segment.marks import Circumstances
 from recovery.segment.memory import Job, Memory
 from recovery.segment.quick_look import check_segments
 from recovery.segment.segment_report import ROOM, Depth, Progress, Room, ScanOptions, SegmentReport
-from recovery.segment.verify import scan_from_mark, scan_segment
+from recovery.segment.verify import scan_from_marks, scan_segment
 from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
 from storage.base.names import FileRole, FileState, parse_directory_name
 from storage.base.units import Offset
@@ -203,8 +203,7 @@ class Survey:
         now = Circumstances(
             self.partition, topic_id, options.index_interval_bytes, options.segment_index_bytes, guarded.boot_id
         )
-        reports = (scan_from_mark(self.fs, job.files, options, reader, mark, now, active=job.active) for mark in marks)
-        return next((report for report in reports if report is not None), None)
+        return scan_from_marks(self.fs, job.files, options, reader, marks, now, active=job.active)
 
     def _takes_marks(self) -> bool:
         """Tell whether marks may spare a scan: that of what is not flushed, and nothing that was asked for."""

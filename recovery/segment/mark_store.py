@@ -14,13 +14,12 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import quote
 
 from recovery.segment.marks import Mark, Marks, decode_mark
-from storage.base.errors import EnvironmentFault, ExitStatus, FileVanished, LogmendError, printable
-from storage.disk.fs import OsFs, read_all
+from storage.base.errors import EnvironmentFault, ExitStatus, LogmendError, printable
+from storage.disk.state_files import drop, size_of
 
 FILE_NAME: Final = "marks.sqlite"
 SCHEMA_VERSION: Final = 1
 _APPLICATION: Final = 0x4C4D6D6B
-_BOOT_ID: Final = PurePath("/proc/sys/kernel/random/boot_id")
 _SCHEMA: Final = f"""
 CREATE TABLE marks (
     log_dir BLOB NOT NULL, directory BLOB NOT NULL, base INTEGER NOT NULL, durable INTEGER NOT NULL,
@@ -62,8 +61,7 @@ class MarkStore:
             if isinstance(error, sqlite3.OperationalError):
                 raise  # the disk is full, the file is locked, there is no directory
         for suffix in ("", "-wal", "-shm"):
-            with contextlib.suppress(FileVanished):
-                OsFs().remove(self.path.with_name(FILE_NAME + suffix))
+            drop(self.path.with_name(FILE_NAME + suffix))
         return _connect(self.path)
 
     def __enter__(self) -> Self:
@@ -115,14 +113,6 @@ class MarkStore:
             raise MarksNotWritten(self.path, str(error)) from error
 
 
-def boot_id() -> str:
-    """Return which start of this system is running, empty where it does not tell."""
-    try:
-        return read_all(OsFs(), _BOOT_ID, 100).decode("ascii", "replace").strip()
-    except EnvironmentFault:
-        return ""
-
-
 class FoundMarks(NamedTuple):
     """The marks of a log directory; where there are none to be had, why, for people."""
 
@@ -137,15 +127,13 @@ def read_marks(state_dir: PurePath, log_dir: PurePath) -> FoundMarks:
     """
     path = state_dir / FILE_NAME
     try:
-        OsFs().stat(path)
-    except EnvironmentFault as fault:
-        return FoundMarks({}, f"no marks in {printable(state_dir)}" if isinstance(fault, FileVanished) else str(fault))
-    try:
+        if size_of(path) is None:
+            return FoundMarks({}, f"no marks in {printable(state_dir)}")
         with contextlib.closing(sqlite3.connect(_address(path), uri=True, timeout=0)) as db:
             if not _is_known(db):
                 return FoundMarks({}, f"{printable(path)} is of another version")
             return FoundMarks(_read(db, log_dir))
-    except sqlite3.Error as error:
+    except (sqlite3.Error, EnvironmentFault) as error:
         return FoundMarks({}, f"{printable(path)}: {printable(error)}")
 
 
@@ -155,13 +143,8 @@ def _address(path: PurePath) -> str:
     Where a writer is at work, or was killed, the newest rows are in its write-ahead log. Without one the file is all
     there is, and nothing beside it is looked for.
     """
-    how = "mode=ro&readonly_shm=1"
-    try:
-        if not OsFs().stat(path.with_name(path.name + "-wal")).size:
-            how = "mode=ro&immutable=1"
-    except FileVanished:
-        how = "mode=ro&immutable=1"
-    return f"file:{quote(_key(path))}?{how}"
+    how = "readonly_shm=1" if size_of(path.with_name(path.name + "-wal")) else "immutable=1"
+    return f"file:{quote(_key(path))}?mode=ro&{how}"
 
 
 def _key(name: PurePath | str) -> bytes:

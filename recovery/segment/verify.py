@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import PurePath
 from typing import Final, NamedTuple
@@ -86,29 +86,28 @@ def scan_segment(
     return report
 
 
-def scan_from_mark(
+def scan_from_marks(
     fs: ReadFs,
     files: SegmentFiles,
     options: ScanOptions,
     reader: LogReader,
-    mark: Mark,
+    marks: Sequence[Mark],
     now: Circumstances,
     *,
     active: bool,
 ) -> SegmentReport | None:
-    """Return what `scan_segment` would report of a segment in scope, having read what lies behind a mark.
+    """Return what `scan_segment` would report of a segment in scope, having read what lies behind the first good mark.
 
-    None where that is not certain: where the mark does not hold, where an index does not begin as it did, where more is
+    None where that is not certain: where none of them holds, where an index does not begin as it did, where more is
     wrong than a crash leaves at the end of a log, and where something cannot be read. Then all is to be read.
     """
     report = SegmentReport(files, options.depth, 0, files.base_offset)
     scan = _Scan(fs, files, options, reader, report, lambda _: None)
     try:
         with fs.open_read(files.log) as file:
-            if prove(mark, file, files, now) is not None:
-                return None
-            indexes = known_indexes(fs, files, mark)
-            if indexes is None or not scan.run_from(file, mark, indexes, active=active):
+            mark = next((mark for mark in marks if prove(mark, file, files, now) is None), None)
+            indexes = None if mark is None else known_indexes(fs, files, mark)
+            if mark is None or indexes is None or not scan.run_from(file, mark, indexes, active=active):
                 return None
     except ReadFault:
         return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from recovery.logdir.survey import Planned, plan_log_dir
 from recovery.plan.plan import PlanOptions
-from recovery.segment.marks import EVENT_LIMIT, HEADER_BYTES, Mark, Marks, index_digest
+from recovery.segment.marks import EVENT_LIMIT, HEADER_BYTES, Mark, index_digest
 from recovery.segment.memory import Guarded, Memory
 from storage.disk.fs import OsFs
 from storage.kernel.fold import SegmentFold
@@ -64,9 +65,12 @@ def mark_of(
     )  # fmt: skip
 
 
-def planned_with(log_dir: Path, options: PlanOptions, marks: Marks, boot_id: str = BOOT) -> Planned:
+def planned_with(
+    log_dir: Path, options: PlanOptions, marks: Mapping[tuple[str, int], Mark], boot_id: str = BOOT
+) -> Planned:
     """Return the plan that a recovery makes with these marks."""
-    return plan_log_dir(OsFs(), log_dir, options, memory=Memory(Guarded(marks, boot_id, 5_000)))
+    guarded = Guarded({key: (mark,) for key, mark in marks.items()}, boot_id, 5_000)
+    return plan_log_dir(OsFs(), log_dir, options, memory=Memory(guarded))
 
 
 def planned_without(log_dir: Path, options: PlanOptions) -> Planned:

@@ -16,11 +16,14 @@ from support.log_dirs import META, POINTS, checkpoint, name_of
 from support.marking import BOOT, LATER_BOOT, fold_of, mark_of, marked_bytes, planned_with, planned_without, same
 
 from checkpoint.markers import PARTITION_METADATA, encode_partition_metadata
-from recovery.logdir.survey import Planned
+from recovery.logdir.survey import Planned, plan_log_dir
+from recovery.plan.findings import Damage
 from recovery.plan.plan import PlanOptions
 from recovery.segment import verify
 from recovery.segment.marks import Mark
+from recovery.segment.memory import Guarded, Memory
 from recovery.segment.segment_files import SegmentFiles
+from storage.disk.fs import OsFs
 
 OPTIONS = PlanOptions(index_interval_bytes=150)
 TOPIC_ID = bytes(range(16))
@@ -346,10 +349,20 @@ def as_they_lie(_: object, files: SegmentFiles, mark: Mark) -> tuple[bytes, byte
     return offsets, times
 
 
+def empty_from(log: Path, place: int) -> None:
+    os.truncate(log, place)
+    os.truncate(log, 4000)
+
+
+def end_index(log: Path) -> None:
+    index, size = log.with_suffix(".index"), mark_size(log)
+    index.write_bytes(index.read_bytes()[:size] + bytes(80))
+
+
 BEHIND: dict[str, tuple[bool, Callable[[Path], object]]] = {
     "a torn batch": (True, lambda log: os.truncate(log, log.stat().st_size - 9)),
     "zero bytes": (True, lambda log: os.truncate(log, log.stat().st_size + 700)),
-    "a whole log of zero bytes": (True, lambda log: (os.truncate(log, 8 * 161), os.truncate(log, 4000))),
+    "a whole log of zero bytes": (True, lambda log: empty_from(log, 8 * 161)),
     "an unsound batch": (False, lambda log: flip_in_place(log, 8 * 161 + 100)),
     "a batch twice": (False, lambda log: append(log, batches()[11])),
     "a batch out of order": (False, lambda log: append(log, batches()[3])),
@@ -359,11 +372,6 @@ BEHIND: dict[str, tuple[bool, Callable[[Path], object]]] = {
     "a later batch with a gap": (True, lambda log: append(log, batch_v2(40, leader_epoch=1))),
     "a leader epoch that rises": (True, lambda log: append(log, batch_v2(12, leader_epoch=4))),
 }  # fmt: skip
-
-
-def end_index(log: Path) -> None:
-    index, size = log.with_suffix(".index"), mark_size(log)
-    index.write_bytes(index.read_bytes()[:size] + bytes(80))
 
 
 def flip_in_place(log: Path, place: int) -> None:
@@ -396,7 +404,7 @@ def test_more_damage_than_a_crash_leaves_makes_all_be_read(log: Path, monkeypatc
     mark = marked(log, 1)
     assert same(*plans(log, mark))
     assert marked_bytes(plans(log, mark)[0]) == 0
-    monkeypatch.setattr(verify, "_LEFT_BY_A_CRASH", tuple(verify.Damage))
+    monkeypatch.setattr(verify, "_LEFT_BY_A_CRASH", tuple(Damage))
     assert marked_bytes(plans(log, mark)[0]) > 0
 
 
@@ -423,3 +431,11 @@ def test_the_metadata_log_and_directories_on_their_way_are_read_whole(log: Path,
     with_marks = planned_with(top, OPTIONS, {(name, 0): (mark,)})
     assert same(with_marks, planned_without(top, OPTIONS))
     assert marked_bytes(with_marks) == 0
+
+
+def test_where_the_latest_mark_does_not_hold_the_durable_one_before_it_does(log: Path) -> None:
+    top, durable = log.parent.parent, marked(log, 3, is_durable=True)
+    marks = {("orders-0", 0): (marked(log), durable)}
+    with_marks = plan_log_dir(OsFs(), top, OPTIONS, memory=Memory(Guarded(marks, LATER_BOOT)))
+    assert same(with_marks, planned_without(top, OPTIONS))
+    assert marked_bytes(with_marks) == durable.position
