@@ -2,7 +2,7 @@
 
 A look at a partition is two stats, of its directory and of its last log: ten thousand take 1.5 % of a core every five
 seconds, where a watch on each would wake the guard at every write. What grew is read at once, a piece a step; a segment
-with much to read waits until all others have been looked at. Nothing that is found here is an alarm: a broker is at
+with much to read waits for its turn behind all others. Nothing that is found here is an alarm: a broker is at
 work on these very bytes.
 """
 
@@ -29,7 +29,7 @@ from storage.base.units import Offset, TopicPartition
 from storage.disk.boot import read_boot_id
 
 _SHARE: Final = 0.6
-"""Share of the time within which marks are promised after which all partitions are looked at again."""
+"""Share of the time within which marks are promised until the next look at all partitions."""
 _LOOKS: Final = 250
 """Looks of one step."""
 _STEP_BYTES: Final = 8 << 20

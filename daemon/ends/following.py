@@ -33,7 +33,7 @@ class Followed:
 
     base: int
     place: str
-    """Path of its log: a string is looked at twice as fast as a path."""
+    """Path of its log: the system takes a string in half the time."""
     size: int = 0
     stamp: Stamp | None = None
     mark: Mark | None = None
