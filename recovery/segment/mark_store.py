@@ -1,6 +1,6 @@
 """Keeps the marks of a guard: one SQLite file in the state directory, with one row for each segment.
 
-Its content is a memory, never a proof: whoever uses a mark proves it first (`recovery.segment.marks`). So a lost file
+Its content is a memory, never a proof: a reader of a mark proves it first (`recovery.segment.marks`). So a lost file
 costs time, and an old one nothing else.
 """
 
@@ -114,7 +114,7 @@ class MarkStore:
 
 
 class FoundMarks(NamedTuple):
-    """The marks of a log directory; where there are none to be had, why, for people."""
+    """The marks of a log directory; where there are none, why, for people."""
 
     marks: Marks
     reason: str = ""
@@ -141,7 +141,7 @@ def _address(path: PurePath) -> str:
     """Return the address by which a file is read without a trace.
 
     Where a writer is at work, or was killed, the newest rows are in its write-ahead log. Without one the file is all
-    there is, and nothing beside it is looked for.
+    there is, and SQLite needs nothing beside it.
     """
     how = "readonly_shm=1" if size_of(path.with_name(path.name + "-wal")) else "immutable=1"
     return f"file:{quote(_key(path))}?mode=ro&{how}"

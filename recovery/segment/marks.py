@@ -157,7 +157,7 @@ def _name_doubt(mark: Mark, files: SegmentFiles, now: Circumstances) -> str | No
     if (mark.device, mark.inode) != (stat.device, stat.inode):
         return "the file is another one"
     if stat.links != 1:
-        return f"the file has {stat.links} names: who knows one of the others may have written to it"
+        return f"the file has {stat.links} names: a process that knows another one may have written to it"
     if stat.size < mark.position:
         return f"{mark.position} bytes were read, the file has {stat.size}"
     if (mark.index_interval_bytes, mark.max_index_size) != (now.index_interval_bytes, now.max_index_size):
