@@ -17,10 +17,10 @@ from recovery.segment.marks import EVENT_LIMIT, Circumstances, Mark, index_diges
 from recovery.segment.segment_files import SegmentFiles
 from storage.base.errors import CorruptData
 from storage.base.names import FileRole, segment_file_name
+from storage.base.rows import Stop
 from storage.base.units import Offset
 from storage.batch.batch import parse_header
 from storage.kernel.fold import SegmentFold
-from storage.kernel.rows import Stop
 
 PIECE: Final = 8 << 20
 """Bytes of one segment that are read at a time."""

@@ -13,11 +13,11 @@ from pathlib import PurePath
 from typing import Final, NamedTuple, Self
 
 from storage.base.errors import FileVanished, LogmendError
+from storage.base.rows import BatchRows, Stop
 from storage.disk.buffers import page_aligned
 from storage.disk.file_stat import stat_of
 from storage.disk.fs import FileKind, FileStat, read_fault
 from storage.kernel.fold import SegmentFold
-from storage.kernel.rows import BatchRows, Stop
 
 HEADER_BYTES: Final = 61
 WINDOW: Final = 1 << 20
