@@ -85,7 +85,7 @@ def marked(log: Path, count: int | None = 8, **more: object) -> Mark:
 
 def plans(log: Path, mark: Mark, boot_id: str = BOOT, options: PlanOptions = OPTIONS) -> tuple[Planned, Planned]:
     top = log.parent.parent
-    marks = {("orders-0", int(log.stem)): (mark,)}
+    marks = {("orders-0", int(log.stem)): mark}
     return planned_with(top, options, marks, boot_id), planned_without(top, options)
 
 
@@ -428,7 +428,7 @@ def test_the_metadata_log_and_directories_on_their_way_are_read_whole(log: Path,
     mark = marked(log)._replace(directory=name)
     moved = log.parent.rename(log.parent.parent / name) / log.name
     top = moved.parent.parent
-    with_marks = planned_with(top, OPTIONS, {(name, 0): (mark,)})
+    with_marks = planned_with(top, OPTIONS, {(name, 0): mark})
     assert same(with_marks, planned_without(top, OPTIONS))
     assert marked_bytes(with_marks) == 0
 
