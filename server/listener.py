@@ -43,7 +43,7 @@ from server.txn.coordinator import Transactions
 from server.txn.world import STATE_TOPIC, TransactionSettings
 from storage.base.errors import CorruptData, LogmendError, printable
 from storage.disk.fs import Fs, OsFs
-from storage.disk.inheriting_fs import InheritingFs
+from storage.disk.wrapped_fs import InheritingFs
 
 _MakeHandlers: TypeAlias = Callable[[Parts], dict[int, Handler]]
 _READS: Final[tuple[_MakeHandlers, ...]] = (

@@ -13,6 +13,7 @@ from cli.console import Console
 from cli.heal.heal import heal_round
 from cli.progress import Show
 from cli.recover.flags import Keeping
+from cli.recover.guard_marks import FindMarks, no_marks
 from cli.recover.outcomes import added, looked_again, settled, stopped, touches_logs
 from cli.recover.work import Made, OwnFault, Work, failure, jobs_each, reporting
 from cli.settings.settings import Settings
@@ -62,12 +63,18 @@ class Order(NamedTuple):
     keep_days: int = 0
 
 
-def carry_out_all(console: Console, settings: Settings, orders: Sequence[Order], keeping: Keeping) -> list[Outcome]:
+def carry_out_all(
+    console: Console,
+    settings: Settings,
+    orders: Sequence[Order],
+    keeping: Keeping,
+    find_marks: FindMarks = no_marks,
+) -> list[Outcome]:
     """Lock, plan, carry out and look again. Locks are held to the end; one that fails does not stop the others."""
     load_codecs()
     fs = OsFs()
     with contextlib.ExitStack() as locks, reporting(console, settings, show := supervisor()) as reporter:
-        work = Work(fs, reporter, jobs_each(settings, len(orders)), list_ahead=LIST_ALL)
+        work = Work(fs, reporter, jobs_each(settings, len(orders)), list_ahead=LIST_ALL, find_marks=find_marks)
         refused = {order.target: refusal for order in orders if (refusal := _lock(fs, locks, order.target)) is not None}
         locked = [order for order in orders if order.target not in refused]
         outcomes = refused | _Recovery(fs, work, keeping).run(locked)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from cli.console import Console
 from cli.heal.heal import add_healing, preview, replicas_of
+from cli.recover.guard_marks import FindMarks, add_marks, marks_of, no_marks
 from cli.recover.work import Work, find_targets, jobs_each, look_at_all, reporting, tell, with_flags
 from cli.settings.arguments import (
     add_files,
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_roll(parser)
     add_marker(parser)
     add_healing(parser)
+    add_marks(parser)
     parser.add_argument("--out", metavar="FILE", help="write the plan to FILE, which must not exist yet, for apply")
     add_files(parser)
     add_output(parser, events=True)
@@ -50,7 +52,8 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     settings = settings_of(arguments, environment)
     options = recovery_options(arguments, settings)
     flags = flags_of(arguments, options)
-    return show_plan(console, settings, options, flags, out=arguments.out, replicas=replicas_of(arguments, ()))
+    replicas, find_marks = replicas_of(arguments, ()), marks_of(arguments, options, environment)
+    return show_plan(console, settings, options, flags, out=arguments.out, replicas=replicas, find_marks=find_marks)
 
 
 def show_plan(
@@ -61,6 +64,7 @@ def show_plan(
     *,
     out: str | None = None,
     replicas: Replicas = NO_REPLICAS,
+    find_marks: FindMarks = no_marks,
 ) -> ExitStatus:
     """Print the plan of every log directory, as `recover --dry-run` does too; nothing is locked, nothing changed."""
     fs = ReadOnlyFs(OsFs())
@@ -71,7 +75,8 @@ def show_plan(
         _refuse_inside(targets, out)
     options = with_metadata_dir(fs, targets, options)
     with reporting(console, settings) as reporter:
-        outcomes = [*look_at_all(Work(fs, reporter, jobs_each(settings, len(targets))), targets, options), *outcomes]
+        work = Work(fs, reporter, jobs_each(settings, len(targets)), find_marks=find_marks)
+        outcomes = [*look_at_all(work, targets, options), *outcomes]
     outcomes = with_flags(outcomes, flags)
     if replicas.sources:
         outcomes = [

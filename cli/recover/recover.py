@@ -9,6 +9,7 @@ from cli.console import Console
 from cli.heal.heal import add_healing, replicas_of
 from cli.recover.carry_out import Order, carry_out_all
 from cli.recover.flags import add_hand_over, add_keeping, add_tails, keeping_of, tail_bytes
+from cli.recover.guard_marks import add_marks, marks_of
 from cli.recover.plan import refuse_files, refuse_partitions, show_plan
 from cli.recover.work import find_targets, tell, with_flags
 from cli.settings.arguments import (
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tails(parser)
     add_roll(parser)
     add_marker(parser)
+    add_marks(parser)
     add_files(parser)
     add_output(parser, events=True)
 
@@ -51,8 +53,11 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     settings = settings_of(arguments, environment)
     options = recovery_options(arguments, settings)
     flags = flags_of(arguments, options)
+    find_marks = marks_of(arguments, options, environment)
     if arguments.dry_run:
-        return show_plan(console, settings, options, flags, replicas=replicas_of(arguments, ()))
+        return show_plan(
+            console, settings, options, flags, replicas=replicas_of(arguments, ()), find_marks=find_marks
+        )  # fmt: skip
     fs = OsFs()
     targets, failed = find_targets(fs, require_paths(settings), settings.topics)
     refuse_files(targets, "recover")
@@ -66,7 +71,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         Order(target, options, keep_points=keep, replicas=replicas, keep_tail=tail, keep_days=days)
         for target in targets
     ]
-    outcomes = carry_out_all(console, settings, orders, keeping)
+    outcomes = carry_out_all(console, settings, orders, keeping, find_marks)
     return tell_done(console, "recover", with_flags([*outcomes, *failed], flags))
 
 

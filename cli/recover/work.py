@@ -17,6 +17,7 @@ from typing import Final
 from cli.advice import next_step
 from cli.console import Console
 from cli.progress import ProgressReporter, Show, choose_mode
+from cli.recover.guard_marks import FindMarks, no_marks
 from cli.settings.settings import Settings
 from cli.settings.targets import Target, TargetKind, distinct, ensure_topics, find_target
 from cli.signals import handled
@@ -74,8 +75,10 @@ class Work:
         jobs: int,
         *,
         list_ahead: int = 1,
+        find_marks: FindMarks = no_marks,
     ) -> None:
         self.fs, self.reporter, self.jobs, self.list_ahead = fs, reporter, jobs, list_ahead
+        self.find_marks = find_marks
         self.memories: dict[Target, Memory] = {}
         """What the first look at a log directory has seen, for the second."""
         self.synced: dict[Target, set[PurePath]] = {}
@@ -83,7 +86,7 @@ class Work:
 
     def in_one_thread(self) -> Work:
         """Return the same for a look that reads next to nothing: threads would mostly wait for one another."""
-        made = Work(self.fs, self.reporter, 1, list_ahead=self.list_ahead)
+        made = Work(self.fs, self.reporter, 1, list_ahead=self.list_ahead, find_marks=self.find_marks)
         made.memories, made.synced = self.memories, self.synced
         return made
 
@@ -94,7 +97,7 @@ class Work:
         running = is_in_use(target.log_dir)
         if target.kind is TargetKind.PARTITION:
             return plan_partition_dir(self.fs, target.path, options, self.reporter, self.jobs, running=running)
-        memory = self.memories.get(target)
+        memory = self.memories.get(target) or Memory(self.find_marks(target.path))
         planned = plan_log_dir(
             self.fs, target.path, options, self.reporter, self.jobs, memory, self.list_ahead, running=running
         )

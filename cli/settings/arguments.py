@@ -62,6 +62,11 @@ def settings_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -
     return load_settings(flags, environment)
 
 
+def file_flags(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the files that settings come from, as they were given."""
+    return {name: getattr(arguments, name, None) for name in FILES}
+
+
 def require_paths(settings: Settings) -> tuple[str, ...]:
     """Return the names to work on; `ConfigInvalid` if there are none."""
     if not settings.log_dirs:

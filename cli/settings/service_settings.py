@@ -104,6 +104,13 @@ def state_dir_of(config: ServiceConfig, flag: str | None, environment: Mapping[s
     return PurePath(base) / "logmend"
 
 
+def named_state_dir(flags: Mapping[str, object], flag: str | None, environment: Mapping[str, str]) -> PurePath:
+    """Return the state directory as `state_dir_of` does, for a command that reads nothing else of the configuration."""
+    named = own_file(flags, environment)[1].get("state_dir")
+    config = ServiceConfig(state_dir=named if isinstance(named, str) else "")
+    return state_dir_of(config, flag, environment)
+
+
 def run_dir_of(state_dir: PurePath, environment: Mapping[str, str]) -> PurePath:
     """Return where the service puts its socket: the run-time directory that systemd made, else the state directory."""
     named = environment.get("RUNTIME_DIRECTORY", "").split(":")[0]

@@ -121,6 +121,19 @@ EVENTS: Final[dict[str, EventKind]] = {
     "verification_behind": EventKind(
         "warning", "flushed data waits too long for its verification", ("log_dir", "seconds", "bytes")
     ),
+    "mark_dropped": EventKind(
+        "debug",
+        "a log changed below its mark, as after a truncation by its broker: it is read again, or from an older mark on",
+        (*_PARTITION, "base_offset", "reason"),
+    ),
+    "marks_not_written": EventKind(
+        "warning",
+        "marks cannot be written: a recovery would read what the guard has read since; the guard tries on",
+        ("log_dir", "reason"),
+    ),
+    "sync_failed": EventKind(
+        "error", "a log could not be synced: its disk refuses writes", ("log_dir", "path", "reason")
+    ),
     "partition_appeared": EventKind("debug", "a partition is new in a directory", _PARTITION),
     "partition_vanished": EventKind("debug", "a partition was deleted or moved to another directory", _PARTITION),
     "read_transient": EventKind(

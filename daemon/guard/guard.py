@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import Final
 
+from daemon.ends.ends import Ends
 from daemon.guard.checkpoint import Checkpoint
 from daemon.guard.flushed import FlushedRanges
-from daemon.ledger.disk import Disk
+from daemon.ledger.disk import Disk, read_pressure
 from daemon.ledger.ledger import Ledger
 from daemon.scrub.scrub import Scrubber
 from daemon.status.model import Clock, DirState, Events, LogDirStatus, Mode, Owner, VerificationLag
@@ -54,6 +55,7 @@ class GuardWorker:
         self._context = self._scrubber.context
         self._checkpoint = Checkpoint(self._context)
         self._ranges: FlushedRanges | None = None
+        self._ends = Ends(self._context, options, pressure or read_pressure, self._topic_id_of)
         self._broker = _Broker(self._context)
         self._display = _Display(self._context)
         self._root: tuple[int, int] | None = None
@@ -113,7 +115,7 @@ class GuardWorker:
             self._broker.look(self._options.broker_seconds)
         wait = self._look_at - now
         if self._display.state is DirState.GUARDING:
-            wait = min(wait, self._work(now))
+            wait = min(wait, self._ends.step(), self._work(now))
         if now >= self._display.show_at:
             self._show()
         return max(min(wait, self._broker.look_at - now), 0.0)
@@ -134,12 +136,13 @@ class GuardWorker:
     def stop(self) -> None:
         if self._ranges is not None:
             self._ranges.close()
+        self._ends.close()
         self._scrubber.close()
         self._display.enter(DirState.STOPPED, "")
         self._show()
 
     def _adjust(self, options: GuardOptions) -> None:
-        self._options = options
+        self._options = self._ends.options = options
         self._scrubber.adjust(options.scrub)
         if self._ranges is not None:
             self._ranges.options = options
@@ -187,6 +190,7 @@ class GuardWorker:
         if self._display.state in (DirState.ABSENT, DirState.OFFLINE):
             self._context.tell("log_dir_back")
             self._scrubber.restart()
+            self._ends.restart()
         if self._display.state is not DirState.GUARDING:
             self._scrubber.generation.census.look_at_root()
             self._display.enter(DirState.GUARDING, "")
@@ -201,7 +205,10 @@ class GuardWorker:
             self._ranges = self._new_ranges()
             self._checkpoint.forget()
         points = self._checkpoint.read()
-        if points is not None and (moved := self._ranges.take_points(points)):
+        if points is None:
+            return
+        self._ends.take_points(points)
+        if moved := self._ranges.take_points(points):
             self._context.tell("checkpoint_changed", partitions=moved)
 
     def _read_again(self) -> None:
@@ -211,6 +218,9 @@ class GuardWorker:
 
     def _point_of(self, name: TopicPartition) -> int | None:
         return None if self._ranges is None else self._ranges.backlog.points.get(name)
+
+    def _topic_id_of(self, directory: str) -> str:
+        return self._scrubber.generation.census.topic_id(directory)
 
     # ---- showing
 
@@ -224,7 +234,7 @@ class GuardWorker:
             self._context.log_dir, Mode.GUARD, display.state, display.reason or self._context.ledger.trouble,
             display.since_ms, broker_pid=self._broker.pid,
             lag=VerificationLag(0, 0, 0.0) if self._ranges is None else self._ranges.backlog.lag(),
-            owner=display.owner, free_bytes=display.free_bytes,
+            exposure=self._ends.exposure, owner=display.owner, free_bytes=display.free_bytes,
             device="" if self._root is None else device_name(self._root[0]),
         )  # fmt: skip
         return self._scrubber.board.complete(status)

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from daemon.http.listener_metrics import HISTOGRAMS, histogram, listener_samples
 from daemon.status.model import (
     DirState,
+    Exposure,
     LogDirStatus,
     QuarantineStatus,
     RecoveryProgress,
@@ -66,6 +67,16 @@ METRICS: Final[dict[str, MetricKind]] = {
     "logmend_verify_lag_seconds": MetricKind("gauge", _DIR, "Age of the oldest flush that is not verified."),
     "logmend_verify_lag_bytes": MetricKind("gauge", _DIR, "Bytes that are flushed and not verified."),
     "logmend_verify_lag_partitions": MetricKind("gauge", _DIR, "Partitions with flushed bytes that are not verified."),
+    "logmend_exposure_bytes": MetricKind(
+        "gauge", _DIR, "Bytes that a recovery would read if the broker were killed now: no mark covers them."
+    ),
+    "logmend_exposure_power_bytes": MetricKind(
+        "gauge", _DIR, "Bytes that a recovery would read after a power cut: no durable mark covers them."
+    ),
+    "logmend_exposure_marked_bytes": MetricKind(
+        "gauge", _DIR, "Bytes above the recovery points that are marked: a recovery does not read them."
+    ),
+    "logmend_exposure_partitions": MetricKind("gauge", _DIR, "Partitions with bytes that no mark covers."),
     "logmend_scrub_state": MetricKind("gauge", ("dir", "state"), "1 for the present state of the scrubber."),
     "logmend_scrub_cycle_seconds": MetricKind("gauge", _DIR, "The promise: every segment is read once in this time."),
     "logmend_scrub_bytes": MetricKind("gauge", _DIR, "Bytes that the promise covers."),
@@ -200,6 +211,10 @@ def _lag(read: Callable[[VerificationLag], float | None]) -> Callable[[LogDirSta
     return lambda each: _one(each, None if each.lag is None else read(each.lag))
 
 
+def _exposure(read: Callable[[Exposure], float | None]) -> Callable[[LogDirStatus], Iterator[Sample]]:
+    return lambda each: _one(each, None if each.exposure is None else read(each.exposure))
+
+
 def _scrub(read: Callable[[ScrubStatus], float | None]) -> Callable[[LogDirStatus], Iterator[Sample]]:
     return lambda each: _one(each, None if each.scrub is None else read(each.scrub))
 
@@ -271,6 +286,10 @@ _BY_DIR: Final[dict[str, Callable[[LogDirStatus], Iterator[Sample]]]] = {
     "logmend_verify_lag_seconds": _lag(lambda r: r.seconds),
     "logmend_verify_lag_bytes": _lag(lambda r: r.bytes),
     "logmend_verify_lag_partitions": _lag(lambda r: r.partitions),
+    "logmend_exposure_bytes": _exposure(lambda e: e.bytes),
+    "logmend_exposure_power_bytes": _exposure(lambda e: e.power_bytes),
+    "logmend_exposure_marked_bytes": _exposure(lambda e: e.marked_bytes),
+    "logmend_exposure_partitions": _exposure(lambda e: e.partitions),
     "logmend_scrub_state": _scrub_states,
     "logmend_scrub_cycle_seconds": _scrub(lambda r: r.cycle_seconds),
     "logmend_scrub_bytes": _scrub(lambda r: r.bytes_total),

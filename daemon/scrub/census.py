@@ -108,7 +108,7 @@ class Census:
         if mtime == self._root_mtime:
             return
         names = self._context.disk.directories(self._context.log_dir)
-        live = {directory: name for directory in names if (name := _live(directory))}
+        live = {directory: name for directory in names if (name := live_partition(directory))}
         for directory in [directory for directory in self.partitions if directory not in live]:
             self.forget(directory, "its directory is gone")
         for directory, name in live.items():
@@ -230,12 +230,12 @@ class Census:
         """Tell whether the log directory looks like one, and not like an empty mount point; raises `ReadFault`."""
         entries = self._context.disk.entries(self._context.log_dir)
         return any(
-            (stat.kind is FileKind.FILE and name != FileRole.LOCK.value) or _live(name) is not None
+            (stat.kind is FileKind.FILE and name != FileRole.LOCK.value) or live_partition(name) is not None
             for name, stat in entries.items()
         )
 
 
-def _live(name: str) -> TopicPartition | None:
+def live_partition(name: str) -> TopicPartition | None:
     """Return the partition of a directory, None if it is not a live one."""
     try:
         parsed = parse_directory_name(name)

@@ -46,7 +46,7 @@ class Pace:
 
     def __init__(self, context: ScrubContext, draw: Callable[[], float], pressure: Callable[[], float | None]) -> None:
         self._context, self._clock, self._draw = context, context.clock, draw
-        self._pressure = _Pressure(context.clock, pressure)
+        self._pressure = Pressure(context.clock, pressure)
         self.rate = 0.0
         self._debt = 0.0
         self._paid_at = self._rest_until = context.clock.monotonic()
@@ -147,7 +147,7 @@ class Pace:
         return self._pressure.percent
 
 
-class _Pressure:
+class Pressure:
     """The pressure on the disks, read every few seconds."""
 
     def __init__(self, clock: Clock, read: Callable[[], float | None]) -> None:

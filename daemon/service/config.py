@@ -149,6 +149,18 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
             size("0B", "1024TiB"),
             "bytes of a new partition that are read at once; the scrubber reads the rest",
         ),
+        Setting(
+            "mark_within",
+            "mark_within_seconds",
+            span("0s", "1h"),
+            "longest time from an append until it is read and marked, so that a recovery need not read it; 0: no marks",
+        ),
+        Setting(
+            "sync_within",
+            "sync_within_seconds",
+            span("0s", "1d"),
+            "longest time until what is marked is synced, so that a mark holds after a power cut; 0: no syncs",
+        ),
     ),
     "scrub": (
         Setting("enabled", "enabled", yes_or_no, "whether old flushed data is read again periodically"),
@@ -249,7 +261,7 @@ TABLES: Final[dict[str, tuple[Setting, ...]]] = {
 """The tables that may appear once, each with its keys."""
 
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 (an address that clients cannot be told)
-TOP: Final = (Setting("state_dir", "state_dir", path_or_nothing, "ledger, status.json and stored plans", FIXED),)
+TOP: Final = (Setting("state_dir", "state_dir", path_or_nothing, "ledger, marks, status.json and stored plans", FIXED),)
 LOG_DIR: Final = (
     Setting("path", "path", directory, "the log directory", FIXED),
     Setting("mode", "mode", choice(*(each.value for each in Mode)), "whose it is", FIXED),

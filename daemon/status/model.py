@@ -91,6 +91,19 @@ class VerificationLag:
 
 
 @dataclass(frozen=True, slots=True)
+class Exposure:
+    """What a crash now would leave to read, of the segments that a recovery reads; of guarded directories only."""
+
+    bytes: int
+    """No mark covers them: what a recovery reads after a broker was killed."""
+    power_bytes: int
+    """No durable mark covers them: what a recovery reads after a power cut."""
+    marked_bytes: int
+    partitions: int
+    """Partitions with bytes that no mark covers."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScrubStatus:
     """The progress of the scrubber against its promise."""
 
@@ -183,6 +196,7 @@ class LogDirStatus:
     """Process that holds its `.lock`, other than ours; 0 where the system does not name it."""
     recovery: RecoveryProgress | None = None
     lag: VerificationLag | None = None
+    exposure: Exposure | None = None
     scrub: ScrubStatus | None = None
     quarantine: QuarantineStatus | None = None
     findings: tuple[OpenFinding, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from daemon.status.model import RecoveryProgress
@@ -77,6 +77,12 @@ def percent_read(progress: RecoveryProgress) -> str:
 def time_left(progress: RecoveryProgress) -> str:
     """Return how long a recovery still takes; empty while that is unknown."""
     return "" if progress.eta_seconds is None else f"about {span(progress.eta_seconds)} left"
+
+
+def exposure_phrase(exposure: Mapping[str, int]) -> str:
+    """Return what a crash now would leave to read, by the document of an exposure."""
+    killed, cut, marked = (short_size(exposure[name]) for name in ("bytes", "power_bytes", "marked_bytes"))
+    return f"{killed} to read if the broker were killed now, {cut} after a power cut; {marked} are marked"
 
 
 def recovery_phrase(progress: RecoveryProgress) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from daemon.status.document import recovery_of
 from daemon.status.model import PASSING
-from daemon.status.phrases import SCRUB_STATES, VERDICTS, recovery_phrase, span, worst_first
+from daemon.status.phrases import SCRUB_STATES, VERDICTS, exposure_phrase, recovery_phrase, span, worst_first
 from recovery.plan.words import count, grouped, short_size
 from storage.base.errors import printable
 
@@ -75,6 +75,7 @@ def _log_dir(document: Document, now: int, style: Style, most: int) -> Iterator[
         yield f"  recovery    {_recovery(document['recovery'], now)}"
     if document["lag"] is not None:
         yield f"  flushed     {_lag(document['lag'])}"
+    yield from _exposure(document.get("exposure"))
     if document["scrub"] is not None:
         yield f"  scrub       {_scrub(document['scrub'], now)}"
     if document["partitions"] or sum(document["partition_counts"].values()):
@@ -100,6 +101,11 @@ def _lag(document: Document) -> str:
         return "all read"
     where = count(document["partitions"], "partition")
     return f"{span(document['seconds'])} behind: {short_size(document['bytes'])} in {where} to be read"
+
+
+def _exposure(document: Document | None) -> Iterator[str]:
+    if document is not None:  # an older service does not tell, and there may be no marks
+        yield f"  exposure    {exposure_phrase(document)}"
 
 
 def _scrub(document: Document, now: int) -> str:

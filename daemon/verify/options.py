@@ -52,3 +52,7 @@ class GuardOptions:
     """Interval between two queries for the holder of the lock."""
     catch_up_bytes: int = 1 << 30
     """Bytes of a new partition that are verified as newly flushed; the scrubber reads the rest."""
+    mark_within_seconds: float = 5.0
+    """From an append until it is read and marked, so that a recovery need not read it; 0: no marks."""
+    sync_within_seconds: float = 60.0
+    """From a mark until what it covers is durable, so that it holds after a power cut as well; 0: no syncs."""

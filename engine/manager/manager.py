@@ -33,7 +33,7 @@ from storage.base.errors import EnvironmentFault, FileVanished, LogmendError
 from storage.base.names import FileRole
 from storage.base.units import INT64_MAX, Epoch, Offset, TopicPartition
 from storage.disk.fs import Fs
-from storage.disk.inheriting_fs import InheritingFs
+from storage.disk.wrapped_fs import InheritingFs
 from storage.log.log import Log
 from storage.log.log_types import Appended, Fetched, Isolation, Truncated
 from storage.producers.producers import Origin

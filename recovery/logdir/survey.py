@@ -22,7 +22,7 @@ from recovery.partition.partition import Survey
 from recovery.partition.partition_plan import no_plan, plan_partition
 from recovery.partition.points import Points
 from recovery.plan.findings import Damage, Finding, Severity, Subject
-from recovery.plan.plan import Action, LogDirPlan, PlannedPartition, PlanOptions, RecoveryPlan
+from recovery.plan.plan import Action, Coverage, LogDirPlan, PlannedPartition, PlanOptions, RecoveryPlan
 from recovery.segment.memory import Job, Memory
 from recovery.segment.segment_report import ROOM, Depth, Room, SegmentReport
 from recovery.segment.verify import fold_index
@@ -83,11 +83,11 @@ class Planned:
 
     __slots__ = ("contents", "fs", "memory", "plan", "points")
 
-    def __init__(self, plan: LogDirPlan, fs: ReadFs) -> None:
+    def __init__(self, plan: LogDirPlan, fs: ReadFs, memory: Memory) -> None:
         self.plan, self.fs = plan, fs
         self.contents: dict[PurePath, bytes] = {}
         self.points: dict[PurePath, Points] = {}
-        self.memory = Memory()
+        self.memory = memory
         """What the scans have seen, for a look at what carrying out the plan has left."""
 
     def content_of(self, path: PurePath) -> bytes:
@@ -127,9 +127,10 @@ def plan_log_dir(
     """Survey the log directory and return the plan of its recovery. `jobs`: threads that scan, 1 or more.
 
     `running`: a broker holds its lock. What it is in the middle of is no finding then, and one look proves nothing.
-    With the `memory` of an earlier plan, segments that are as it left them are not read again. `list_ahead`: so many
-    partitions may be listed before they are scanned, which makes it known early how much there is. More than 1 only
-    where nobody changes the directory: a listing must not be older than it has to be beside a broker.
+    With the `memory` of an earlier plan, or of a guard, segments are not read again as far as they are as it left them.
+    `list_ahead`: so many partitions may be listed before they are scanned, which makes it known early how much there
+    is. More than 1 only where nobody changes the directory: a listing must not be older than it has to be beside a
+    broker.
 
     Raises `ReadFault` only if the directory itself cannot be listed; any other fault becomes a finding.
     """
@@ -155,11 +156,11 @@ def _plan_partitions(
     reporter.begin(str(log_dir), 0, len(chosen))
     room = Room(ROOM)
     surveys = [Survey(fs, log_dir / d.name, d.name, state.points_of(d), options, room, memory) for d in chosen]
-    planned = Planned(_empty_plan(log_dir, options), fs)
+    planned = Planned(_empty_plan(log_dir, options), fs, Memory(None if memory is None else memory.guarded))
     plans = []
     for first_look, seen in zip(surveys, scans.run(surveys), strict=True):
         survey, done, reports = _settled(first_look, *seen, reporter)
-        plans.append(done.plan._replace(coverage=survey.coverage))
+        plans.append(done.plan._replace(coverage=_with_marked(survey.coverage, reports, memory)))
         for job in survey.jobs:
             planned.memory.keep(job, reports[job.files.base_offset])
         planned.points[survey.directory] = survey.points
@@ -167,6 +168,16 @@ def _plan_partitions(
         reporter.partition_done(survey.partition, len(done.plan.verdicts))
         first_look.forget()
     return _frame(planned, state, plans)
+
+
+def _with_marked(coverage: Coverage, reports: Reports, memory: Memory | None) -> Coverage:
+    now_ms = None if memory is None or memory.guarded is None else memory.guarded.now_ms
+    times = [report.marked_ms for report in reports.values() if report.marked_ms is not None]
+    if not times:
+        return coverage
+    marked = sum(report.marked_bytes for report in reports.values())
+    is_known = now_ms is not None and max(times) <= now_ms
+    return coverage._replace(marked=marked, marked_age_ms=now_ms - min(times) if is_known and now_ms else None)
 
 
 def plan_partition_dir(
@@ -192,7 +203,7 @@ def plan_partition_dir(
     reporter.partition_done(directory.name, len(done.plan.verdicts))
     reporter.end()
     plan = _empty_plan(directory, options)._replace(partitions=(done.plan._replace(coverage=survey.coverage),))
-    planned = Planned(plan, fs)
+    planned = Planned(plan, fs, Memory())
     planned.contents, planned.points = done.contents, {directory: points}
     return planned
 

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS_NAME
 from checkpoint.leader_epoch import EpochStart, decode_epochs, decode_leading
+from checkpoint.markers import PARTITION_METADATA, decode_partition_metadata
 from recovery.kraft.metadata_snapshots import check_metadata_snapshot
 from recovery.partition.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
 from recovery.partition.points import SMALL_FILE_LIMIT, Points, is_tiered
 from recovery.plan.findings import Damage, Finding, Subject
 from recovery.plan.plan import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL, Coverage, PlanOptions
 from recovery.segment.index_checks import load_checked
+from recovery.segment.marks import Circumstances
 from recovery.segment.memory import Job, Memory
 from recovery.segment.quick_look import check_segments
 from recovery.segment.segment_report import ROOM, Depth, Progress, Room, ScanOptions, SegmentReport
-from recovery.segment.verify import scan_segment
+from recovery.segment.verify import scan_from_marks, scan_segment
 from storage.base.errors import CorruptData, FileVanished, ReadFault, UnsupportedFormat
 from storage.base.names import FileRole, FileState, parse_directory_name
 from storage.base.units import Offset
@@ -29,6 +31,9 @@ from storage.disk.fs import ReadFs, read_all
 from storage.index.txn_index import LoadSanity, check_as_on_load
 from storage.producers.producer_state import ProducerState, decode_snapshot
 from storage.reading.log_reader import LogReader
+
+_UNKNOWN: Final = ""
+"""A topic id that is there and cannot be read."""
 
 
 class EpochFile(NamedTuple):
@@ -133,7 +138,7 @@ class Survey:
 
     @property
     def coverage(self) -> Coverage:
-        """How much of the logs is read whole; before `forget`."""
+        """How much of the logs is read whole, by us or a guard; before `forget`."""
         sizes = {True: 0, False: 0}
         for job in self.jobs:
             sizes[job.in_scope] += job.files.log_stat.size
@@ -181,12 +186,44 @@ class Survey:
     def run(self, job: Job, reader: LogReader, progress: Progress) -> SegmentReport:
         """Scan one segment; may be called on any thread, with a reader of that thread."""
         known = None if self.memory is None else self.memory.recall(self.fs, job)
+        known = known or self._run_from_mark(job, reader)
         if known is not None:
             progress(job.files.log_stat.size)
             return known
         return scan_segment(
             self.fs, job.files, self.scan_options, reader, in_scope=job.in_scope, active=job.active, progress=progress
         )
+
+    def _run_from_mark(self, job: Job, reader: LogReader) -> SegmentReport | None:
+        """Return the report on a segment that was read from a guard's mark on; None if all of it is to be read."""
+        guarded = None if self.memory is None else self.memory.guarded
+        marks = () if guarded is None else guarded.marks.get((self.partition, job.files.base_offset), ())
+        if not marks or guarded is None or not (job.in_scope and self._takes_marks()):
+            return None
+        options = self.scan_options
+        topic_id = self._topic_id()
+        if topic_id == _UNKNOWN:
+            return None
+        now = Circumstances(
+            self.partition, topic_id, options.index_interval_bytes, options.segment_index_bytes, guarded.boot_id
+        )
+        return scan_from_marks(self.fs, job.files, options, reader, marks, now, active=job.active)
+
+    def _takes_marks(self) -> bool:
+        """Tell whether marks may spare a scan: that of what is not flushed, and nothing that was asked for."""
+        options, points = self.options, self.points
+        is_asked_for = options.depth != Depth.QUICK.value or options.accept_loss or options.clean_marker
+        return not (is_asked_for or points.running or points.metadata) and _is_regular(self.partition)
+
+    def _topic_id(self) -> str | None:
+        """Return the topic id of the directory, None where a broker has written none."""
+        if self.inventory.stat_of(PARTITION_METADATA) is None:
+            return None
+        try:
+            data = read_all(self.fs, self.directory / PARTITION_METADATA, SMALL_FILE_LIMIT)
+            return decode_partition_metadata(data).topic_id.hex()
+        except (CorruptData, ReadFault):
+            return _UNKNOWN
 
     def _swap_ends(self, reader: LogReader) -> dict[int, int]:
         ends = {}

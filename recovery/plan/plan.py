@@ -175,12 +175,15 @@ class Seen(NamedTuple):
 class Coverage(NamedTuple):
     """Bytes of logs that were read whole, from the segment of the recovery point on and below, and those that were not.
 
-    Of a log that was not read whole a quick look has seen the ends.
+    Of a log that was not read whole a quick look has seen the ends. `marked` of the unflushed bytes were read by a
+    guard and not again: of each log, so many milliseconds before or later. None: nobody can tell.
     """
 
     unflushed: int = 0
     flushed: int = 0
     unread: int = 0
+    marked: int = 0
+    marked_age_ms: int | None = None
 
 
 class Verdict(NamedTuple):

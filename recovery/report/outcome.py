@@ -88,13 +88,17 @@ def worst(statuses: Iterable[ExitStatus]) -> ExitStatus:
 
 
 def scanned_bytes(plan: LogDirPlan) -> int:
-    """Return the bytes of logs that were read for a plan."""
-    return sum(partition.scanned_bytes for partition in plan.partitions)
+    """Return the bytes of logs that were read for a plan, without those that a guard had read."""
+    return sum(max(partition.scanned_bytes - partition.coverage.marked, 0) for partition in plan.partitions)
 
 
 def coverage_of(plan: LogDirPlan) -> Coverage:
     """Return how much of the logs of all partitions was read."""
-    return Coverage(*map(sum, zip(*(partition.coverage for partition in plan.partitions), strict=True)))
+    each = [partition.coverage for partition in plan.partitions]
+    unflushed, flushed, unread, marked = (sum(one[field] or 0 for one in each) for field in range(4))
+    ages = [one.marked_age_ms for one in each if one.marked]
+    oldest = max((age for age in ages if age is not None), default=None)
+    return Coverage(unflushed, flushed, unread, marked, None if None in ages else oldest)
 
 
 def left_alone(plan: LogDirPlan) -> list[Verdict]:

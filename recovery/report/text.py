@@ -50,24 +50,48 @@ def summary_line(plan: LogDirPlan, style: Style = plain) -> str:
     where = f" in {grouped(affected)} of {count(len(plan.partitions), 'partition')}" if affected else ""
     where = where or f", {count(len(plan.partitions), 'partition')}"
     head = f"{printable(plan.log_dir)}: "
-    if plan.status is ExitStatus.CLEAN and coverage_of(plan).unread:
+    coverage = coverage_of(plan)
+    if plan.status is ExitStatus.CLEAN and (coverage.unread or coverage.marked):
         return f"{head}{clean_text(plan, style)}{_severities(plan)}{where}"
     verdict = clean_text(plan, style) if plan.status is ExitStatus.CLEAN else style("not clean", "damage") + ": "
-    return f"{head}{verdict}{_severities(plan)}{where}, {full_size(scanned_bytes(plan))} read"
+    marked = f"; {marked_text(coverage)}" if coverage.marked else ""
+    return f"{head}{verdict}{_severities(plan)}{where}, {full_size(scanned_bytes(plan))} read{marked}"
 
 
 def clean_text(plan: LogDirPlan, style: Style = plain) -> str:
-    """Return `clean: ` if every log was read whole, else `clean as far as read: `, how far that is, and `; `."""
+    """Return `clean: ` if every log was read whole, else `clean as far as read: `, how far that is, and `; `.
+
+    What a guard has verified is told apart from what was read.
+    """
     coverage = coverage_of(plan)
-    if not coverage.unread:
+    if not coverage.unread and not coverage.marked:
         return style("clean", "good") + ": "
-    parts = ((coverage.unflushed, "unflushed"), (coverage.flushed, "flushed"))
+    parts = ((coverage.unflushed - coverage.marked, "unflushed"), (coverage.flushed, "flushed"))
     read = " and ".join(f"{short_size(size)} {which}" for size, which in parts if size) or "the ends of logs"
-    return f"{style('clean as far as read', 'good')}: {read}; {unread_text(coverage)}; "
+    others = "".join(f"{text}; " for text in (marked_text(coverage), unread_text(coverage)) if text)
+    return f"{style('clean as far as read', 'good')}: {read}; {others}"
+
+
+def marked_text(coverage: Coverage) -> str:
+    """Return how much a guard has verified instead, and how long ago at most; empty if nothing."""
+    if not coverage.marked:
+        return ""
+    age = "" if coverage.marked_age_ms is None else f"up to {_duration(coverage.marked_age_ms)} "
+    return f"{short_size(coverage.marked)} were verified by the guard {age}before (--no-marks reads them)"
+
+
+def _duration(milliseconds: int) -> str:
+    seconds = -(-milliseconds // 1000)
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{-(-seconds // size)} {unit}"
+    return f"{seconds} s"
 
 
 def unread_text(coverage: Coverage) -> str:
-    """Return how much was not read, and how it would be."""
+    """Return how much was not read, and how it would be; empty if all was."""
+    if not coverage.unread:
+        return ""
     return f"{short_size(coverage.unread)} flushed not read (--depth full reads them)"
 
 
@@ -157,6 +181,7 @@ def plan_text(outcome: Outcome, style: Style = plain) -> str:
         return "\n".join(_tail(outcome))
     coverage = coverage_of(plan)
     unread = f"; {unread_text(coverage)}" if coverage.unread and plan.is_empty else ""
+    unread = (f"; {marked_text(coverage)}" if coverage.marked else "") + unread
     lines = [f"{printable(plan.log_dir)}: plan {plan.plan_id}: {totals_text(plan)}{unread}"]
     lines += _healing_lines(outcome, style)
     lines += _group("first", plan.before, style)
@@ -219,13 +244,19 @@ def _healing_lines(outcome: Outcome, style: Style) -> list[str]:
     return list(table([heal_row(note, is_done=is_done) for note in outcome.healing], styles, style))
 
 
+def _read_text(outcome: Outcome, plan: LogDirPlan) -> str:
+    """Return how much was read; of what the guard has verified `clean_text` tells where all is clean."""
+    marked = "" if outcome.status is ExitStatus.CLEAN else marked_text(coverage_of(plan))
+    return f"{full_size(scanned_bytes(plan))} read" + (f"; {marked}" if marked else "")
+
+
 def _done_text(outcome: Outcome, plan: LogDirPlan) -> str:
     if outcome.done is None:
-        return f"{outcome.partly or 'nothing done'}; {full_size(scanned_bytes(plan))} read"
+        return f"{outcome.partly or 'nothing done'}; {_read_text(outcome, plan)}"
     healed = sum(note.healed for note in outcome.healing)
     if plan.is_empty and healed:
         return f"{count(healed, 'hole')} healed from a replica"
     if plan.is_empty:
-        return f"nothing to do; {count(len(plan.partitions), 'partition')}, {full_size(scanned_bytes(plan))} read"
+        return f"nothing to do; {count(len(plan.partitions), 'partition')}, {_read_text(outcome, plan)}"
     kept = f", {full_size(outcome.bytes_quarantined)} kept in quarantine" if outcome.bytes_quarantined else ""
     return f"{totals_text(plan)} by plan {outcome.plan_id or plan.plan_id}{kept}"

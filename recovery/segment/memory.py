@@ -1,4 +1,4 @@
-"""What scans have seen, for a second look: a segment that is as it was left need not be read again."""
+"""What scans and a guard have seen: a segment that is as it was left need not be read again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from recovery.plan.digest import sha256_of
+from recovery.segment.marks import Marks
 from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import Room, SegmentReport, Wanted
 from storage.disk.fs import FileStat, ReadFs, read_all
@@ -23,10 +24,22 @@ class Job(NamedTuple):
     active: bool
 
 
+class Guarded(NamedTuple):
+    """What a guard has left of a log directory, and which start of the system this is: empty where that is unknown.
+
+    `now_ms`: the time, to tell how old the marks are.
+    """
+
+    marks: Marks
+    boot_id: str
+    now_ms: int | None = None
+
+
 class Memory:
     """Reports by the name of their log. Filled by one plan, asked by the next; not while scans run."""
 
-    def __init__(self) -> None:
+    def __init__(self, guarded: Guarded | None = None) -> None:
+        self.guarded = guarded
         self._seen: dict[PurePath, tuple[Job, SegmentReport]] = {}
         self._room = Room(_EVENT_BYTES)
 

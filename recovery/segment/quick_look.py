@@ -16,8 +16,7 @@ from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import Depth, LogDamage, ScanOptions, SegmentReport, kind_of
 from storage.base.errors import EnvironmentFault, FileVanished
 from storage.base.rows import BatchRows, Stop
-from storage.disk.fs import FileStat, ReadFs
-from storage.disk.parts import Part, read_parts
+from storage.disk.fs import FileStat, Part, ReadFs, read_parts
 from storage.index.indexes import OFFSET_ENTRY, TIME_ENTRY
 from storage.reading.log_reader import LogReader
 

@@ -49,8 +49,8 @@ class SegmentReport:
 
     __slots__ = (
         "batch_count", "blocks", "contents", "damage", "depth", "digest", "epochs", "epochs_fall", "events", "files",
-        "findings", "first_offset", "magics", "max_timestamp", "next_offset", "overflow_at", "record_count",
-        "scanned_bytes", "trims", "valid_size", "wanted",
+        "findings", "first_offset", "magics", "marked_bytes", "marked_ms", "max_timestamp", "next_offset",
+        "overflow_at", "record_count", "scanned_bytes", "trims", "valid_size", "wanted",
     )  # fmt: skip
 
     def __init__(self, files: SegmentFiles, depth: Depth, valid_size: int, next_offset: int) -> None:
@@ -76,6 +76,9 @@ class SegmentReport:
         self.trims: dict[PurePath, int] = {}
         """Length of index files that only have zero bytes behind it."""
         self.scanned_bytes = 0
+        self.marked_bytes = 0
+        """Bytes of these that a guard has read, and nobody since; it had done so by `marked_ms`."""
+        self.marked_ms: int | None = None
         self.overflow_at: int | None = None
         """Offset of the first batch that does not fit the 32-bit relative range of the segment."""
 

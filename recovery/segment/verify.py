@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import PurePath
 from typing import Final, NamedTuple
@@ -23,6 +23,7 @@ from recovery.segment.index_checks import (
     padding_finding,
     rebuilt_indexes,
 )
+from recovery.segment.marks import EVENT_LIMIT, Circumstances, Mark, known_indexes, prove
 from recovery.segment.records import RecordsCheck
 from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import (
@@ -38,13 +39,13 @@ from recovery.segment.segment_report import (
 from storage.base.errors import FileVanished, ReadFault
 from storage.base.rows import BatchRows, Stop
 from storage.disk.fs import FileStat, ReadFile, ReadFs
+from storage.index.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetIndexCheck, TimeIndexCheck
 from storage.kernel.fold import ProducerEvents, SegmentFold
 from storage.reading.log_reader import LogReader, LogScan, find_sound_batch, is_zero
 
 _FUTURE_MS: Final = 24 * 3600 * 1000
 _KNOWN_CODECS: Final = 0b11111
-_EVENT_LIMIT: Final = 50_000
-_BEING_WRITTEN: Final = (Damage.TORN_TAIL, Damage.ZERO_TAIL)
+_LEFT_BY_A_CRASH: Final = (Damage.TORN_TAIL, Damage.ZERO_TAIL)
 
 
 def scan_segment(
@@ -85,6 +86,35 @@ def scan_segment(
     return report
 
 
+def scan_from_marks(
+    fs: ReadFs,
+    files: SegmentFiles,
+    options: ScanOptions,
+    reader: LogReader,
+    marks: Sequence[Mark],
+    now: Circumstances,
+    *,
+    active: bool,
+) -> SegmentReport | None:
+    """Return what `scan_segment` would report of a segment in scope, having read what lies behind the first good mark.
+
+    None where that is not certain: where none of them holds, where an index does not begin as it did, where more is
+    wrong than a crash leaves at the end of a log, and where something cannot be read. Then all is to be read.
+    """
+    report = SegmentReport(files, options.depth, 0, files.base_offset)
+    scan = _Scan(fs, files, options, reader, report, lambda _: None)
+    try:
+        with fs.open_read(files.log) as file:
+            mark = next((mark for mark in marks if prove(mark, file, files, now) is None), None)
+            indexes = None if mark is None else known_indexes(fs, files, mark)
+            if mark is None or indexes is None or not scan.run_from(file, mark, indexes, active=active):
+                return None
+    except ReadFault:
+        return None
+    report.marked_bytes, report.marked_ms = mark.position, mark.made_ms
+    return report
+
+
 class _Scan(NamedTuple):
     """One reading of one segment; more than one pass over the file only where damage makes the first one void."""
 
@@ -116,7 +146,7 @@ class _Scan(NamedTuple):
             report.epochs, report.epochs_fall = tuple(rises), True
         report.scanned_bytes = size
         report.damage = find_damage(file, files, scan, kind, self.progress)
-        if self.options.running and active and report.damage is not None and report.damage.kind in _BEING_WRITTEN:
+        if self.options.running and active and report.damage is not None and report.damage.kind in _LEFT_BY_A_CRASH:
             report.damage = None
         if report.damage is not None:
             report.findings.append(damage_finding(files, report.damage))
@@ -125,6 +155,22 @@ class _Scan(NamedTuple):
         report.findings += _notes(files, fold, self.options)
         _find_overflow(report, fold)
         return fold, checks
+
+    def run_from(self, file: ReadFile, mark: Mark, indexes: tuple[bytes, bytes], *, active: bool) -> bool:
+        """Fill the report from a mark on; False if the whole has to be read for it."""
+        files, report, size = self.files, self.report, self.files.log_stat.size
+        fold, start = SegmentFold.restore(mark.fold, indexes), mark.position
+        scan = self.reader.fold(file, files.log, size, mark.next_offset, fold, lambda _: None, start=start)
+        _take_over(report, fold, scan, self.options.room)
+        report.scanned_bytes = size
+        report.damage = find_damage(file, files, scan)
+        if report.damage is not None:
+            if report.damage.kind not in _LEFT_BY_A_CRASH:
+                return False
+            report.findings.append(damage_finding(files, report.damage))
+        report.findings += _notes(files, fold, self.options)
+        _find_overflow(report, fold)
+        return self.judge_indexes(file, fold, (), in_scope=True, active=active, mark=mark)
 
     def _records_check(self, file: ReadFile) -> RecordsCheck | None:
         if self.options.depth is not Depth.RECORDS:
@@ -140,7 +186,7 @@ class _Scan(NamedTuple):
             base_offset,
             index_interval_bytes=options.index_interval_bytes,
             max_index_size=options.segment_index_bytes,
-            event_limit=_EVENT_LIMIT,
+            event_limit=EVENT_LIMIT,
             block_offsets=options.block_offsets,
         )
 
@@ -168,21 +214,34 @@ class _Scan(NamedTuple):
         return fold, scan, refused
 
     def judge_indexes(
-        self, file: ReadFile, fold: SegmentFold, checks: IndexChecks, *, in_scope: bool, active: bool
-    ) -> None:
-        """Note what is wrong with the indexes, and what becomes of those that cannot stay as they are."""
+        self,
+        file: ReadFile,
+        fold: SegmentFold,
+        checks: IndexChecks,
+        *,
+        in_scope: bool,
+        active: bool,
+        mark: Mark | None = None,
+    ) -> bool:
+        """Note what is wrong with the indexes, and what becomes of those that cannot stay as they are.
+
+        False if what was read from a `mark` on does not tell that.
+        """
         fs, files, report = self.fs, self.files, self.report
         rebuilt = rebuilt_indexes(files, fold)
         if in_scope:
             if self._is_overfull(fold):
-                return
+                return True
             if report.damage is not None:
                 self._want(rebuilt, rebuilt.keys(), {})
-                return
+                return True
             if all(is_as_rebuilt(fs, path, self._stat_of(path), data) for path, data in rebuilt.items()):
                 self._judge_padding(rebuilt, active=active)
-                return
-            checks = self._checked(file)
+                return True
+            told = self._checked(file, mark)
+            if told is None:
+                return False
+            checks = told
         ends = not active or self.options.ends_active
         judged = finish_against_batches(fs, checks, files, report.valid_size, fold, active=active, ends=ends)
         if self.options.running and active:  # a broker makes the index files of a new segment when it first appends
@@ -191,6 +250,7 @@ class _Scan(NamedTuple):
         bad = rebuilt.keys() if report.damage is not None else {finding.path for finding in judged.findings}
         if bad and (in_scope or not self._is_overfull(fold)):
             self._want(rebuilt, bad, judged.trims)
+        return True
 
     def _judge_padding(self, rebuilt: Mapping[PurePath, bytes], *, active: bool) -> None:
         for path, data in rebuilt.items():
@@ -225,16 +285,29 @@ class _Scan(NamedTuple):
             self.report.findings.append(Finding(Damage.INDEX_OVERFULL, self.files.index, evidence))
         return fold.index_overflow
 
-    def _checked(self, file: ReadFile) -> IndexChecks:
-        """Return the checks of both indexes, fed with the headers of the sound part of the log."""
+    def _checked(self, file: ReadFile, mark: Mark | None) -> IndexChecks | None:
+        """Return the checks of both indexes, fed with the headers of the sound part of the log.
+
+        With a mark, of what lies behind it; None if the indexes speak of what lies below it otherwise than it does.
+        """
         checks = check_against_batches(self.fs, self.files)
+        start, following = (0, self.files.base_offset) if mark is None else (mark.position, mark.next_offset)
+        if mark is not None and not all(_resume(check, mark) for check in checks):
+            return None
 
         def on_rows(rows: BatchRows, count: int, *_: object) -> None:
             for check in checks:
                 check.feed(rows, count)
 
-        self.reader.walk(file, self.files.log, self.report.valid_size, self.files.base_offset, on_rows)
+        self.reader.walk(file, self.files.log, self.report.valid_size, following, on_rows, start=start)
         return checks
+
+
+def _resume(check: OffsetIndexCheck | TimeIndexCheck, mark: Mark) -> bool:
+    last = mark.next_offset - 1
+    if isinstance(check, OffsetIndexCheck):
+        return check.resume(mark.index_size // OFFSET_ENTRY.size, mark.position, last)
+    return check.resume(mark.time_index_size // TIME_ENTRY.size, last, SegmentFold.restore(mark.fold).max_timestamp)
 
 
 def _take_over(report: SegmentReport, fold: SegmentFold, scan: LogScan, room: Room) -> None:

@@ -19,11 +19,11 @@ import shutil
 import stat as stat_bits
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import Final, Protocol, Self, cast, runtime_checkable
+from typing import Final, Protocol, Self, TypeAlias, cast, runtime_checkable
 
-from storage.base.errors import FileVanished, LogDirInUse, PlanStale, ReadFault, printable
+from storage.base.errors import EnvironmentFault, FileVanished, LogDirInUse, PlanStale, ReadFault, printable
 from storage.disk import os_files
 from storage.disk.buffers import page_aligned
 from storage.disk.file_stat import ALL_KINDS, FileKind, FileStat, stat_of
@@ -167,6 +167,34 @@ def read_all(fs: ReadFs, path: PurePath, limit: int) -> bytes:
             if filled < len(buffer):
                 return bytes(buffer[:filled])
             buffer.extend(bytes(min(len(buffer), limit + 1 - filled)))
+
+
+Part: TypeAlias = tuple[str, int, int]
+"""Name of a file in some directory, and position and size of a part of it, in bytes."""
+
+
+def read_parts(fs: ReadFs, directory: PurePath, parts: Sequence[Part]) -> list[bytes | EnvironmentFault]:
+    """Return a part of each of some plain files, fewer bytes where the file ends; the fault of those that failed.
+
+    On the real disk it is one call, where the kernel was built.
+    """
+    kernel = kernel_of(fs)
+    if kernel is None:
+        return [_read_part(fs, directory / name, position, size) for name, position, size in parts]
+    found: list[bytes | int] = kernel.parts(directory, tuple(parts))
+    return [
+        read_fault("reading", directory / name, refusal(data)) if isinstance(data, int) else data
+        for data, (name, _, _) in zip(found, parts, strict=True)
+    ]
+
+
+def _read_part(fs: ReadFs, path: PurePath, position: int, size: int) -> bytes | EnvironmentFault:
+    target = bytearray(size)
+    try:
+        with fs.open_read(path) as file, memoryview(target) as view:
+            return bytes(view[: file.read_into(position, view)])
+    except EnvironmentFault as fault:
+        return fault
 
 
 def pieces_of(file: ReadFile, path: PurePath, position: int, size: int) -> Iterator[memoryview]:

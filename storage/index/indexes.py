@@ -261,6 +261,16 @@ class OffsetIndexCheck:
         self._last_offset = base_offset - 1
         self._fault: IndexFault | None = None
 
+    def resume(self, entries: int, position: int, last_offset: int) -> bool:
+        """Go on as if all rows below `position` had been fed, of which `last_offset` is the last, before the first.
+
+        The first `entries` are known to be right. False, where others speak of those rows, too: nothing is done then.
+        """
+        if bisect_left(self._positions, position, 0, self._count) != entries:
+            return False
+        self._next, self._last_offset = entries, last_offset
+        return True
+
     def feed(self, rows: BatchRows, count: int) -> None:
         """Compare the entries that point to one of the first `count` rows."""
         if not count:
@@ -332,6 +342,16 @@ class TimeIndexCheck:
         self._next = 0
         self._largest = _NO_TIMESTAMP
         self._fault: IndexFault | None = None
+
+    def resume(self, entries: int, last_offset: int, largest: int) -> bool:
+        """Go on as if all rows up to `last_offset`, whose largest timestamp is `largest`, had been fed.
+
+        The first `entries` are known to be right. False, where others speak of those rows, too: nothing is done then.
+        """
+        if bisect_right(self._relatives, last_offset - self._base_offset, 0, self._count) != entries:
+            return False
+        self._next, self._largest = entries, largest
+        return True
 
     def feed(self, rows: BatchRows, count: int) -> None:
         """Compare the entries whose offset lies among the first `count` rows."""

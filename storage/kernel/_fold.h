@@ -47,6 +47,7 @@ struct fold {
     int has_producers, index_overflow, events_overflowed;
     struct fault first_gap, epoch_fall, range_fault;
     struct buffer offsets, times, epochs, events;
+    int64_t offsets_taken, times_taken; /* bytes of both indexes that are not here any more */
     struct run *runs; /* a hash table of `slots` places, a power of two, at most half of them used */
     struct held *held; /* by the same places: what is seldom looked at shall not fill the cache */
     size_t slots, producers, event_count, event_limit;
@@ -168,7 +169,7 @@ static int
 enter(struct fold *fold, int64_t last_offset, int64_t position)
 {
     fold->indexed = position;
-    if (fold->index_overflow || (int64_t)fold->offsets.size >= fold->offsets_room) {
+    if (fold->index_overflow || fold->offsets_taken + (int64_t)fold->offsets.size >= fold->offsets_room) {
         fold->index_overflow = 1;
         return 0;
     }
@@ -179,7 +180,7 @@ enter(struct fold *fold, int64_t last_offset, int64_t position)
         store_be(entry, (uint64_t)last_offset - (uint64_t)fold->base_offset, 4);
         store_be(entry + 4, (uint64_t)position, 4);
     }
-    if ((int64_t)fold->times.size >= fold->times_room) {
+    if (fold->times_taken + (int64_t)fold->times.size >= fold->times_room) {
         fold->index_overflow = 1;
         return 0;
     }

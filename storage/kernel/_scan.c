@@ -1,13 +1,14 @@
 /* The module `storage.kernel._scan`: the C kernel behind storage/kernel/native.py.
 
    Here is what touches Python: arguments in, the interpreter's lock released, numbers out. The loops are in _batches.h,
-   _fold.h, _mapped.h and _crc.h. */
+   _fold.h, _mapped.h, _saved.h and _crc.h. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include "_batches.h"
 #include "_mapped.h"
+#include "_saved.h"
 
 /* ---- functions over a buffer ---- */
 
@@ -442,8 +443,6 @@ Fold_blocks(FoldObject *self, PyObject *Py_UNUSED(unused))
 
 /* ---- events, handed out as eight numbers each ---- */
 
-enum { EVENT_FIELDS = 8 };
-
 static int
 by_offset(const void *one, const void *other)
 {
@@ -451,15 +450,6 @@ by_offset(const void *one, const void *other)
     const int64_t first = a->base_offset != b->base_offset ? a->base_offset : a->last_offset;
     const int64_t second = a->base_offset != b->base_offset ? b->base_offset : b->last_offset;
     return (first > second) - (first < second);
-}
-
-static void
-spread_event(int64_t *numbers, const struct event *event)
-{
-    const int64_t fields[EVENT_FIELDS] = {event->base_offset, event->last_offset, event->attributes,
-                                          event->max_timestamp, event->producer_id, event->producer_epoch,
-                                          event->base_sequence, event->control};
-    memcpy(numbers, fields, sizeof fields);
 }
 
 /* Return the events in their order, then the ones held back by their offsets: numbers of 8 bytes. */
@@ -487,6 +477,99 @@ Fold_packed_events(FoldObject *self, PyObject *Py_UNUSED(unused))
     return made;
 }
 
+/* Return the bytes of both indexes since the last call, the closing entry left out, and forget them. */
+static PyObject *
+Fold_take_indexes(FoldObject *self, PyObject *Py_UNUSED(unused))
+{
+    if (!is_free(self))
+        return NULL;
+    struct fold *const f = &self->fold;
+    PyObject *const made = Py_BuildValue("y#y#", f->offsets.data ? (const char *)f->offsets.data : "",
+                                         (Py_ssize_t)f->offsets.size, f->times.data ? (const char *)f->times.data : "",
+                                         (Py_ssize_t)f->times.size);
+    if (made != NULL) {
+        f->offsets_taken += (int64_t)f->offsets.size;
+        f->times_taken += (int64_t)f->times.size;
+        f->offsets.size = f->times.size = 0;
+    }
+    return made;
+}
+
+static PyObject *
+Fold_numbers(FoldObject *self, PyObject *Py_UNUSED(unused))
+{
+    if (!is_free(self))
+        return NULL;
+    const size_t size = fold_numbers(&self->fold) * sizeof(int64_t);
+    int64_t *const numbers = PyMem_Malloc(size);
+    if (numbers == NULL)
+        return PyErr_NoMemory();
+    fold_put(&self->fold, numbers);
+    PyObject *const made = PyBytes_FromStringAndSize((const char *)numbers, (Py_ssize_t)size);
+    PyMem_Free(numbers);
+    return made;
+}
+
+/* Put bytes in front of what an index has. Returns 0, or -1 with an exception set. */
+static int
+put_back(struct buffer *buffer, int64_t *taken, const Py_buffer *bytes)
+{
+    if (*taken != bytes->len || buffer->size != 0) {
+        PyErr_Format(PyExc_ValueError, "%zd bytes of an index of which %lld were taken", bytes->len,
+                     (long long)*taken);
+        return -1;
+    }
+    while (buffer->room < (size_t)bytes->len) {
+        buffer->size = buffer->room;
+        if (buffer_grow(buffer, 1) == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    if (bytes->len)
+        memcpy(buffer->data, bytes->buf, (size_t)bytes->len);
+    buffer->size = (size_t)bytes->len;
+    *taken = 0;
+    return 0;
+}
+
+static PyObject *
+Fold_put_back(FoldObject *self, PyObject *args)
+{
+    Py_buffer offsets, times;
+    if (!is_free(self) || !PyArg_ParseTuple(args, "y*y*", &offsets, &times))
+        return NULL;
+    const int failed = put_back(&self->fold.offsets, &self->fold.offsets_taken, &offsets) < 0
+                       || put_back(&self->fold.times, &self->fold.times_taken, &times) < 0;
+    PyBuffer_Release(&offsets);
+    PyBuffer_Release(&times);
+    if (failed)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Fold_load(FoldObject *self, PyObject *args)
+{
+    Py_buffer bytes;
+    int done = 0;
+    if (!is_free(self) || !PyArg_ParseTuple(args, "y*", &bytes))
+        return NULL;
+    if (self->fold.batches == 0 && bytes.len % (Py_ssize_t)sizeof(int64_t) == 0) {
+        int64_t *const numbers = PyMem_Malloc((size_t)bytes.len + 1);
+        done = -1;
+        if (numbers != NULL) {
+            memcpy(numbers, bytes.buf, (size_t)bytes.len);
+            done = fold_get(&self->fold, numbers, (size_t)bytes.len / sizeof *numbers);
+        }
+        PyMem_Free(numbers);
+    }
+    PyBuffer_Release(&bytes);
+    if (done > 0)
+        Py_RETURN_NONE;
+    return done < 0 ? PyErr_NoMemory() : PyErr_Format(PyExc_ValueError, "these are not the numbers of a fold");
+}
+
 static PyObject *
 Fold_events_overflowed(FoldObject *self, PyObject *Py_UNUSED(unused))
 {
@@ -503,6 +586,10 @@ static PyMethodDef fold_methods[] = {
     {"time_index", (PyCFunction)Fold_time_index, METH_NOARGS, NULL},
     {"blocks", (PyCFunction)Fold_blocks, METH_NOARGS, NULL},
     {"packed_events", (PyCFunction)Fold_packed_events, METH_NOARGS, NULL},
+    {"take_indexes", (PyCFunction)Fold_take_indexes, METH_NOARGS, NULL},
+    {"put_back", (PyCFunction)Fold_put_back, METH_VARARGS, NULL},
+    {"numbers", (PyCFunction)Fold_numbers, METH_NOARGS, NULL},
+    {"load", (PyCFunction)Fold_load, METH_VARARGS, NULL},
     {"events_overflowed", (PyCFunction)Fold_events_overflowed, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

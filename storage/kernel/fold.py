@@ -7,15 +7,45 @@ TimeIndex, ProducerAppendInfo.
 
 from __future__ import annotations
 
+import struct
+import sys
 from array import array
 from collections.abc import Iterator
 from typing import Final
 
 from storage.base.rows import BatchRows, Facts, Folded, Pair, ProducerEvent, Triple
-from storage.kernel.scan import KERNEL, Fold, kernel_of
+from storage.kernel.scan import KERNEL, Fold, crc32c, kernel_of
 
 EVENT_LIMIT: Final = 200_000
 """Producer events kept of one segment unless told otherwise: at most some 11 MiB in C, several times that in Python."""
+
+
+STATE_VERSION: Final = 1
+"""Of saved folds. It rises with whatever makes a fold of the same batches come out otherwise."""
+_STATE_MAGIC: Final = b"LMfd"
+_STATE: Final = struct.Struct(
+    "<"
+    "4s"  # magic
+    "i"  # version
+    "q"  # base offset of the segment
+    "q"  # index interval
+    "q"  # largest size of an index
+    "q"  # limit of events
+)
+_STATE_SUM: Final = struct.Struct(
+    "<I"  # CRC-32C of all before it
+)
+_OFFSETS_SIZE: Final = 29
+"""Place among the numbers of a fold of the size of its offset index; that of the time index follows."""
+
+
+def _numbers(data: bytes) -> array[int]:
+    if len(data) % 8:
+        raise ValueError("the state of a fold is damaged")
+    numbers = array("q", data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 class ProducerEvents:
@@ -67,7 +97,75 @@ class SegmentFold:
         `block_offsets`: how many offsets a block of `blocks` has; 0 for none.
         """
         chosen = KERNEL if kernel is None else kernel_of(kernel)
+        self._settings = (base_offset, index_interval_bytes, max_index_size, event_limit)
+        self._saves = block_offsets == 0
+        self._is_whole = True
         self._fold = chosen.new_fold(base_offset, index_interval_bytes, max_index_size, event_limit, block_offsets)
+
+    @classmethod
+    def restore(
+        cls, state: bytes, indexes: tuple[bytes, bytes] | None = None, *, kernel: str | None = None
+    ) -> SegmentFold:
+        """Return the fold that `save` has put away: it goes on as if there had been no interruption.
+
+        `indexes` are the bytes of offset index and time index up to there, without a closing entry, whose lengths are
+        `index_sizes`. Without them the fold goes on like one whose indexes were taken out. Raises `ValueError` for a
+        state that is damaged or of another version, and for indexes of other lengths.
+        """
+        if len(state) < _STATE.size + _STATE_SUM.size or crc32c(
+            memoryview(state)[: -_STATE_SUM.size]
+        ) != int.from_bytes(state[-_STATE_SUM.size :], "little"):
+            raise ValueError("the state of a fold is damaged")
+        magic, version, *settings = _STATE.unpack_from(state)
+        if (magic, version) != (_STATE_MAGIC, STATE_VERSION):
+            raise ValueError(f"a fold of version {version}, this is {STATE_VERSION}")
+        base, interval, max_index_size, event_limit = settings
+        fold = cls(
+            base, index_interval_bytes=interval, max_index_size=max_index_size, event_limit=event_limit, kernel=kernel
+        )
+        fold._fold.load(_numbers(state[_STATE.size : -_STATE_SUM.size]))
+        if indexes is not None:
+            fold._fold.put_back(*indexes)
+        else:
+            fold._is_whole = fold.index_sizes == (0, 0)
+        return fold
+
+    def save(self) -> bytes:
+        """Return all that the fold knows but the bytes of the indexes: the same of both kernels.
+
+        With few producers it is some 400 bytes. A fold with `block_offsets` has more to tell than is saved.
+        """
+        if not self._saves:
+            raise ValueError("a fold of blocks is not saved")
+        numbers = self._fold.numbers()
+        if sys.byteorder == "big":
+            numbers.byteswap()
+        state = _STATE.pack(_STATE_MAGIC, STATE_VERSION, *self._settings) + numbers.tobytes()
+        return state + crc32c(memoryview(state)).to_bytes(_STATE_SUM.size, "little")
+
+    def take_indexes(self) -> tuple[bytes, bytes]:
+        """Take out and return what was added to offset index and time index since the last call, no closing entry.
+
+        The fold goes on without them in a few hundred bytes of memory, and can no more return whole indexes.
+        """
+        self._is_whole = False
+        return self._fold.take_indexes()
+
+    @property
+    def settings(self) -> tuple[int, int, int, int]:
+        """Base offset, index interval in bytes, largest size of an index, and limit of events."""
+        return self._settings
+
+    @property
+    def index_sizes(self) -> tuple[int, int]:
+        """Bytes of offset index and time index, without a closing entry, whether or not they were taken out."""
+        numbers = self._fold.numbers()
+        return numbers[_OFFSETS_SIZE], numbers[_OFFSETS_SIZE + 1]
+
+    def _whole(self) -> Fold:
+        if not self._is_whole:
+            raise ValueError("the indexes of this fold were taken out")
+        return self._fold
 
     def add(self, rows: BatchRows, count: int) -> None:
         """Fold the first `count` rows, which follow those of the call before; positions are places in the `.log`."""
@@ -97,11 +195,11 @@ class SegmentFold:
         A batch that begins more than `index_interval_bytes` behind the last one entered (or behind the beginning) is
         entered with its last offset and its own position.
         """
-        return self._fold.offset_index()
+        return self._whole().offset_index()
 
     def time_index(self) -> bytes:
         """Return the `.timeindex` that a broker's recovery writes, with its closing entry: 12 bytes an entry."""
-        return self._fold.time_index()
+        return self._whole().time_index()
 
     def blocks(self) -> bytes:
         """Return what lies in each block of offsets, in order: numbers of 8 bytes as this machine has them, 7 a block.

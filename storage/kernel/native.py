@@ -35,7 +35,7 @@ __all__ = (
 
 NAME: Final = "c"
 
-if _scan.COLUMNS != COLUMNS or not hasattr(_scan.Fold, "packed_events"):
+if _scan.COLUMNS != COLUMNS or not hasattr(_scan.Fold, "take_indexes"):
     raise ImportError("storage.kernel._scan was built from other sources")
 
 
@@ -104,6 +104,7 @@ class NativeFold:
         self.epochs = self._fold.epochs
         self.offset_index, self.time_index = self._fold.offset_index, self._fold.time_index
         self.events_overflowed = self._fold.events_overflowed
+        self.take_indexes, self.put_back = self._fold.take_indexes, self._fold.put_back
 
     def facts(self) -> Facts:
         return Facts(*self._fold.facts())
@@ -125,6 +126,12 @@ class NativeFold:
 
     def events(self) -> array[int]:
         return array("q", self._fold.packed_events())
+
+    def numbers(self) -> array[int]:
+        return array("q", self._fold.numbers())
+
+    def load(self, numbers: array[int]) -> None:
+        self._fold.load(numbers.tobytes())
 
 
 new_fold = NativeFold

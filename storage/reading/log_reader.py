@@ -129,16 +129,26 @@ class LogReader:
         return rows.last_offset[scanned.count - 1], rows.magic[scanned.count - 1]
 
     def fold(
-        self, file: ReadFile, path: PurePath, size: int, next_offset: int, fold: SegmentFold, on_folded: OnFolded
+        self,
+        file: ReadFile,
+        path: PurePath,
+        size: int,
+        next_offset: int,
+        fold: SegmentFold,
+        on_folded: OnFolded,
+        *,
+        start: int = 0,
     ) -> LogScan:
-        """Check every batch in the first `size` bytes of `file` and fold it, without rows, which is faster.
+        """Check every batch in the bytes from `start` to `size` of `file` and fold it, without rows, which is faster.
 
         Raises as `scan` does. A plain file of a disk is not even copied, as long as nothing is wrong with it: what
         is, is read to be judged.
         """
+        if start > size:
+            raise ValueError(f"from {start} on in a file of {size} bytes")
         step = _FoldStep(self._rows, fold, on_folded)
-        walk = LogWalk(self._buffer, step, file, path, size, 0, next_offset)
-        number = file.descriptor() if size >= _WORTH_MAPPING and isinstance(file, MappableFile) else -1
+        walk = LogWalk(self._buffer, step, file, path, size, start, next_offset)
+        number = file.descriptor() if size - start >= _WORTH_MAPPING and isinstance(file, MappableFile) else -1
         if number >= 0:
             walk.pass_mapped(step, number)
         return walk.run()

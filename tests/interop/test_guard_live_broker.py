@@ -75,7 +75,7 @@ class Guards:
     def __init__(self, log_dirs: list[Path], state: Path, writes: WriteWatch) -> None:
         self.told, self.clock, self.writes = Told(), RealClock(), writes
         self.ledger = Ledger(PurePath(state), self.clock, self.told, "test")
-        options = GuardOptions(SCRUB, verify_within_seconds=20, poll_seconds=1, broker_seconds=1)
+        options = GuardOptions(SCRUB, verify_within_seconds=20, poll_seconds=1, broker_seconds=1, sync_within_seconds=5)
         self.workers = [GuardWorker(d, self.ledger, self.clock, self.told, options) for d in log_dirs]
         self._stopping, self._held = threading.Event(), threading.Lock()
         self._threads = [threading.Thread(target=self._run, args=(worker,)) for worker in self.workers]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import struct
 from array import array
-from itertools import chain
+from collections.abc import Iterator
+from itertools import accumulate, chain
 from typing import Final
 from zlib import crc32
 
@@ -30,6 +31,8 @@ _TIME_ENTRY: Final = struct.Struct(
 _TRANSACTIONAL: Final = 0x10
 _CODEC_BITS: Final = 0x07
 _UINT64: Final = (1 << 64) - 1
+_FIXED: Final = 34
+"""Numbers of a fold that are always there; the last three say how many rises, events and runs follow."""
 
 
 class PythonFold:
@@ -74,6 +77,46 @@ class PythonFold:
     ) -> Folded | None:
         """Return None: only C reads a file without copying it."""
         return None
+
+    def take_indexes(self) -> tuple[bytes, bytes]:
+        return self._index.take()
+
+    def put_back(self, offsets: bytes, times: bytes) -> None:
+        self._index.put_back(offsets, times)
+
+    def numbers(self) -> array[int]:
+        index, epochs, producers = self._index, self._epochs, self._producers
+        numbers = [
+            self._batches, self._records, self._first or 0, self._next, self._gaps, index.max_timestamp,
+            index.max_timestamp_offset, index.last_timestamp, index.indexed, epochs.newest, self._magics, self._codecs,
+            *self._digest, self._has_producers, index.overflow, producers.overflowed,
+            *_fault_numbers(self._first_gap), *_fault_numbers(epochs.fall), *_fault_numbers(self._range_fault),
+            index.offsets_taken + len(index.offsets), index.times_taken + len(index.times), *producers.counts(epochs),
+        ]  # fmt: skip
+        return array("q", chain(numbers, *epochs.rises, producers.numbers()))
+
+    def load(self, numbers: array[int]) -> None:
+        width = len(ProducerEvent._fields)
+        counts = numbers[_FIXED - 3 : _FIXED]
+        if len(counts) < 3 or min(counts) < 0 or self._batches:
+            raise ValueError("these are not the numbers of a fold")
+        ends = list(accumulate((2 * counts[0], width * counts[1], (4 + width) * counts[2]), initial=_FIXED))
+        if ends[-1] != len(numbers):
+            raise ValueError("these are not the numbers of a fold")
+        index, epochs, producers = self._index, self._epochs, self._producers
+        self._batches, self._records, first, self._next, self._gaps = numbers[:5]
+        self._first = first if self._batches else None
+        index.max_timestamp, index.max_timestamp_offset, index.last_timestamp, index.indexed = numbers[5:9]
+        epochs.newest, self._magics, self._codecs = numbers[9:12]
+        self._digest = numbers[12], numbers[13]
+        self._has_producers, index.overflow, producers.overflowed = map(bool, numbers[14:17])
+        gap, fall, fault = (tuple(numbers[n + 1 : n + 4]) if numbers[n] else None for n in (17, 21, 25))
+        self._first_gap, epochs.fall = gap, fall  # type: ignore[assignment]  # of three numbers each
+        self._range_fault = fault and fault[:2]  # type: ignore[assignment]
+        index.offsets_taken, index.times_taken = numbers[29:31]
+        rises = iter(numbers[ends[0] : ends[1]])
+        epochs.rises = list(zip(rises, rises, strict=True))
+        producers.load(numbers[ends[1] : ends[2]], numbers[ends[2] :])
 
     def _add(self, batch: Batch) -> None:
         self._magics |= 1 << batch.magic
@@ -139,19 +182,23 @@ class PythonFold:
         return self._producers.overflowed
 
 
+def _fault_numbers(fault: Pair | Triple | None) -> list[int]:
+    return [0, 0, 0, 0] if fault is None else [1, *fault, *[0] * (3 - len(fault))]
+
+
 class _Epochs:
     def __init__(self) -> None:
         self.rises: list[Pair] = []
         self.fall: Triple | None = None
-        self._newest = -1
+        self.newest = -1
 
     def add(self, batch: Batch) -> None:
         epoch = batch.leader_epoch
-        if epoch > self._newest:
+        if epoch > self.newest:
             self.rises.append((epoch, batch.base_offset))
-            self._newest = epoch
-        elif 0 <= epoch < self._newest and self.fall is None:
-            self.fall = batch.position, epoch, self._newest
+            self.newest = epoch
+        elif 0 <= epoch < self.newest and self.fall is None:
+            self.fall = batch.position, epoch, self.newest
 
 
 class _Index:
@@ -161,38 +208,56 @@ class _Index:
         self.offsets, self.times = bytearray(), bytearray()
         self.max_timestamp, self.max_timestamp_offset = -1, base_offset
         self.overflow = False
+        self.offsets_taken = self.times_taken = 0
         self._base, self._interval = base_offset, interval
-        self._indexed = 0
-        self._last_timestamp = -1
+        self.indexed = 0
+        self.last_timestamp = -1
         self._offsets_room = max_index_size // 8 * 8
         self._times_room = (max_index_size // 12 - 1) * 12  # one slot is kept for the closing entry
 
     def add(self, batch: Batch) -> None:
         if batch.max_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = batch.max_timestamp, batch.last_offset
-        if batch.position - self._indexed > self._interval:
-            self._indexed = batch.position
+        if batch.position - self.indexed > self._interval:
+            self.indexed = batch.position
             self._enter(batch.last_offset, batch.position)
 
     def _enter(self, last_offset: int, position: int) -> None:
         relative = last_offset - self._base
-        self.overflow = self.overflow or len(self.offsets) >= self._offsets_room
+        self.overflow = self.overflow or self.offsets_taken + len(self.offsets) >= self._offsets_room
         if self.overflow:
             return
         if 0 <= relative <= INT32_MAX and position <= INT32_MAX:
             self.offsets += _INDEX_ENTRY.pack(relative, position)
-        self.overflow = len(self.times) >= self._times_room
+        self.overflow = self.times_taken + len(self.times) >= self._times_room
         entry = b"" if self.overflow else self.time_entry()
         if entry:
             self.times += entry
-            self._last_timestamp = self.max_timestamp
+            self.last_timestamp = self.max_timestamp
 
     def time_entry(self) -> bytes:
         """Return the time index entry that is due now, empty if none is."""
         relative = self.max_timestamp_offset - self._base
-        if self.max_timestamp <= self._last_timestamp or not 0 <= relative <= INT32_MAX:
+        if self.max_timestamp <= self.last_timestamp or not 0 <= relative <= INT32_MAX:
             return b""
         return _TIME_ENTRY.pack(self.max_timestamp, relative)
+
+    def take(self) -> tuple[bytes, bytes]:
+        taken = bytes(self.offsets), bytes(self.times)
+        self.offsets_taken, self.times_taken = self.offsets_taken + len(taken[0]), self.times_taken + len(taken[1])
+        self.offsets.clear()
+        self.times.clear()
+        return taken
+
+    def put_back(self, offsets: bytes, times: bytes) -> None:
+        if self.offsets or self.times or (len(offsets), len(times)) != (self.offsets_taken, self.times_taken):
+            raise ValueError(
+                f"{len(offsets)} and {len(times)} bytes of indexes of which {self.offsets_taken} and "
+                f"{self.times_taken} were taken"
+            )
+        self.offsets += offsets
+        self.times += times
+        self.offsets_taken = self.times_taken = 0
 
 
 def _mixed(number: int) -> int:
@@ -232,13 +297,13 @@ class _Blocks:
 class _Run:
     """Data batches of one producer with equal epoch and transactional bit: the first is kept, the last is held."""
 
-    def __init__(self, first: ProducerEvent) -> None:
-        self._key = first.producer_epoch, first.attributes & _TRANSACTIONAL
+    def __init__(self, producer_epoch: int, transactional: int) -> None:
+        self.key = producer_epoch, transactional
         self.held: ProducerEvent | None = None
 
     def takes(self, event: ProducerEvent) -> bool:
         """Tell whether a data batch of this producer belongs to the run."""
-        return self._key == (event.producer_epoch, event.attributes & _TRANSACTIONAL)
+        return self.key == (event.producer_epoch, event.attributes & _TRANSACTIONAL)
 
 
 class _Producers:
@@ -269,7 +334,7 @@ class _Producers:
                 self._kept.append(run.held)
             self._kept.append(event)
             if is_data:
-                self._runs[event.producer_id] = _Run(event)
+                self._runs[event.producer_id] = _Run(event.producer_epoch, event.attributes & _TRANSACTIONAL)
             else:
                 self._runs.pop(event.producer_id, None)
         if self._count > self._limit:
@@ -279,3 +344,22 @@ class _Producers:
 
     def events(self) -> list[ProducerEvent]:
         return self._kept + sorted(run.held for run in self._runs.values() if run.held is not None)
+
+    def counts(self, epochs: _Epochs) -> tuple[int, int, int]:
+        return len(epochs.rises), len(self._kept), len(self._runs)
+
+    def numbers(self) -> Iterator[int]:
+        """Yield the events, then the runs by producer id: epoch, transactional bit, whether one is held, that one."""
+        yield from chain.from_iterable(self._kept)
+        none = (0,) * len(ProducerEvent._fields)
+        for producer_id, run in sorted(self._runs.items()):
+            yield from (producer_id, *run.key, run.held is not None, *(none if run.held is None else run.held))
+
+    def load(self, events: array[int], runs: array[int]) -> None:
+        width = len(ProducerEvent._fields)
+        self._kept = [ProducerEvent(*events[at : at + width]) for at in range(0, len(events), width)]
+        for at in range(0, len(runs), 4 + width):
+            producer_id, epoch, transactional, has_held = runs[at : at + 4]
+            run = self._runs[producer_id] = _Run(epoch, transactional)
+            run.held = ProducerEvent(*runs[at + 4 : at + 4 + width]) if has_held else None
+        self._count = len(self._kept) + sum(run.held is not None for run in self._runs.values())

@@ -121,7 +121,14 @@ class Week:
             (DirConfig(PurePath(self.place.path)), DirConfig(PurePath(self.own), Mode.OWN)), scrub=scrub
         )
         self.config = replace(
-            self.config, guard=replace(self.config.guard, scrub=scrub, verify_within_seconds=3 * STEP)
+            self.config,
+            guard=replace(
+                self.config.guard,
+                scrub=scrub,
+                verify_within_seconds=3 * STEP,
+                mark_within_seconds=3 * STEP,
+                sync_within_seconds=0,
+            ),
         )
         self.service = self._assembled(notifier)
         self.ended: list[ExitStatus] = []

@@ -12,7 +12,7 @@ from support.memory_fs import MemoryFs
 from engine.manager.manager import LogManager
 from storage.base.units import Offset
 from storage.disk.fs import FileKind, FileStat, OsFs, replace_atomically
-from storage.disk.inheriting_fs import InheritingFs
+from storage.disk.wrapped_fs import InheritingFs
 
 TOP = PurePath("/data")
 

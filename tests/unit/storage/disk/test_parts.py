@@ -11,8 +11,7 @@ from support.memory_fs import MemoryFs
 
 import storage.disk.fs
 from storage.base.errors import EnvironmentFault, FileVanished, ReadFault
-from storage.disk.fs import OsFs, ReadFs, ReadOnlyFs
-from storage.disk.parts import read_parts
+from storage.disk.fs import OsFs, ReadFs, ReadOnlyFs, read_parts
 
 CONTENTS = {"one.log": b"0123456789", "two.index": b"abcdef", "empty": b"", "caf\udce9.log": b"odd name"}
 
