@@ -14,7 +14,7 @@ APPLY ?=
 T ?= $(addprefix tests/unit/,storage checkpoint recovery engine daemon server wire) tests/crash
 CODE := storage checkpoint recovery wire engine daemon server audit cli
 BUILT_FROM := pyproject.toml $(wildcard storage/*/*.c storage/*/*.h)
-PYTEST := python -m pytest -n 2 --dist worksteal --timeout 300
+PYTEST := python -m pytest -n 2 --dist worksteal --timeout 900
 
 N ?= 60
 STATES ?= 300
@@ -53,7 +53,7 @@ else
 endif
 endif
 
-test: tools ## run the tests that find most: a quarter of an hour on two cores
+test: tools ## run the tests that find most: ten to twelve minutes on two cores
 	$(PYTEST) --ignore tests/tidy -m "not deep"
 
 test-all: tools ## run the tests that `make test` leaves out: long sweeps, clusters, power cuts, machines that boot

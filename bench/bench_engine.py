@@ -40,6 +40,7 @@ from support.cleaning import compact, write_log
 
 from engine.logdir.partition import retained_segments
 from storage.base.config import LogConfig
+from storage.base.rows import BatchRows
 from storage.base.units import Offset
 from storage.base.varint import encode_varint
 from storage.batch.batch import BatchHeader, encode_batch_v2, parse_header
@@ -47,7 +48,6 @@ from storage.cleanup.compaction import Round
 from storage.cleanup.retention import LogEnds, RetentionPolicy, retain
 from storage.disk.buffers import page_aligned
 from storage.disk.fs import OsFs
-from storage.kernel.rows import BatchRows
 from storage.kernel.scan import walk_headers
 from storage.log.log import Log
 from storage.log.log_types import LogSetup

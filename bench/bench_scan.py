@@ -17,9 +17,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from storage.base.rows import BatchRows, Stop
 from storage.kernel.fold import SegmentFold
 from storage.kernel.python import reference
-from storage.kernel.rows import BatchRows, Stop
 from storage.kernel.scan import Kernel, kernel_name
 
 SIZES = (170, 1024, 16384)

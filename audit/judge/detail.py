@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
-from audit.judge.compare import Batch, Replica, Told
+from audit.judge.replicas import Batch, Replica, Told
 from audit.tables.reading import open_place
 from storage.base.errors import CorruptData, EnvironmentFault, FileVanished
+from storage.base.rows import BatchRows
 from storage.batch.batch import parse_header
 from storage.batch.record import Record, records_of
 from storage.disk.fs import ReadFile, ReadFs
 from storage.index.indexes import OFFSET_ENTRY
-from storage.kernel.rows import BatchRows
 from storage.reading.log_reader import LogReader, find_sound_batch
 
 KEYS_BUDGET: Final = 1 << 30

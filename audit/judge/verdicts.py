@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from audit.judge.compare import BlockState, Compared, Fetch, Replica, compare, until_of
-from audit.scan.listing import ReplicaRow, audit_row
+from audit.judge.compare import compare
+from audit.judge.differences import Compared
+from audit.judge.replicas import BlockState, Fetch, Replica, until_of
+from audit.scan.finding_rows import audit_row
+from audit.scan.listing import ReplicaRow
 from audit.scan.metadata import AssignedRow
 from audit.tables.kinds import DISAGREEMENTS, AuditKind
 from audit.tables.options import Source

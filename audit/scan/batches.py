@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from storage.base.errors import CorruptData, EnvironmentFault, FileVanished, printable
 from storage.base.names import FileRole, FileState, parse_directory_name, parse_file_name
+from storage.base.rows import COLUMNS, BatchRows, Stop
 from storage.base.units import Offset
 from storage.batch.batch import HEADER_V2, BatchHeader
 from storage.codec.compression import Codec
 from storage.disk.fs import FileKind, ReadFile, ReadFs
 from storage.index.indexes import IndexKind, look_up_offset, used_length
-from storage.kernel.rows import COLUMNS, BatchRows, Stop
 from storage.reading.log_reader import LogReader
 from storage.reading.log_walk import Batch, Fault, walk
 

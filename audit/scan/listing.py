@@ -12,8 +12,8 @@ from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import Final, TypeVar
 
-from audit.tables.kinds import PASSING, UNSAID, AuditKind
-from audit.tables.options import AuditOptions, Source, place_of
+from audit.scan.finding_rows import finding_row, unreadable
+from audit.tables.options import AuditOptions, Source
 from audit.tables.reading import open_place
 from audit.tables.schema import FindingRow, Flag, Int, Long, Text, Texts
 from checkpoint import text
@@ -24,7 +24,7 @@ from checkpoint.markers import decode_partition_metadata as decode_metadata
 from checkpoint.offsets import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, decode_offsets
 from checkpoint.uuids import encode_uuid
 from recovery.partition.inventory import Inventory, Resolved, resolve, swap_logs, take_inventory
-from recovery.plan.findings import Damage, Finding, Severity
+from recovery.plan.findings import Damage, Finding
 from recovery.segment.segment_files import SegmentFiles
 from storage.base.errors import CorruptData, EnvironmentFault, FileVanished, printable
 from storage.base.names import METADATA_TOPIC, REMOTE_INDEX_CACHE, DirectoryName, DirectoryState, parse_directory_name
@@ -314,86 +314,6 @@ def _number(broker: str) -> int | None:
 
 def _partition_at(path: PurePath, log_dir: PurePath) -> TopicPartition | None:
     return None if path.parent == log_dir else parse_directory_name(path.parent.name).partition
-
-
-# ---- rows of findings
-
-
-def finding_row(
-    source: Source,
-    partition: TopicPartition | None,
-    finding: Finding,
-    log_dir: PurePath,
-    severity: Severity | None = None,
-) -> FindingRow | None:
-    """Return a finding of a recovery as a row, None if an audit does not speak of it.
-
-    Without `severity` it is that of its kind, but what a running broker leaves for a moment is a note.
-    """
-    if finding.kind in UNSAID:
-        return None
-    chosen = severity or (Severity.NOTE if finding.kind in PASSING else finding.kind.severity)
-    kind = AuditKind.UNREADABLE.value if finding.kind is Damage.READ_ERROR else finding.kind.value
-    return FindingRow(
-        source.cluster,
-        source.broker,
-        source.log_dir,
-        None if partition is None else printable(partition.topic),
-        None if partition is None else partition.partition,
-        printable(shown(source, finding.path, log_dir)),
-        kind,
-        finding.position,
-        finding.size,
-        finding.first_offset,
-        finding.last_offset,
-        finding.next_good_offset,
-        printable(finding.evidence),
-        chosen.value,
-    )
-
-
-def unreadable(source: Source, fault: EnvironmentFault, partition: TopicPartition | None = None) -> FindingRow:
-    """Return the row for what the operating system, or a store, would not let us read."""
-    return audit_row(AuditKind.UNREADABLE, source, partition, str(fault), path=str(fault.path))
-
-
-def audit_row(
-    kind: AuditKind,
-    source: Source,
-    partition: TopicPartition | None,
-    evidence: str,
-    *,
-    path: str | None = None,
-    offsets: tuple[int, int] | None = None,
-    severity: Severity | None = None,
-) -> FindingRow:
-    """Return a row of a kind of our own; `offsets` are first and last, both inclusive."""
-    first, last = offsets or (None, None)
-    topic, number = partition or (None, None)
-    where = path if path is not None else place_of(source, *([] if partition is None else [str(partition)]))
-    return FindingRow(
-        source.cluster,
-        source.broker,
-        source.log_dir,
-        topic,
-        number,
-        printable(where),
-        kind.value,
-        None,
-        None,
-        first,
-        last,
-        None,
-        evidence,
-        (severity or kind.severity).value,
-    )
-
-
-def shown(source: Source, path: PurePath, log_dir: PurePath) -> str:
-    """Return a path below `log_dir` as the manifest would name it."""
-    if not path.is_relative_to(log_dir):
-        return str(path)
-    return place_of(source, *path.relative_to(log_dir).parts)
 
 
 def only(rows: Iterable[Listed], kind: type[T]) -> list[T]:

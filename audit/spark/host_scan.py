@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 
 from audit.scan.listing import LISTED, ListedSegment, LogDirRow, list_log_dir
 from audit.scan.metadata import AssignedRow
-from audit.scan.tasks import VERIFIED, SegmentTask, Verifier, utc_now
+from audit.scan.pieces import SegmentTask
+from audit.scan.tasks import VERIFIED, Verifier, utc_now
 from audit.spark.steps import ReadMetadata, guarded
 from audit.tables.options import AuditOptions, Source
 from audit.tables.schema import SegmentRow

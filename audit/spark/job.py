@@ -7,45 +7,31 @@ files below `OUT/_staging`, and from there into the tables at the end, all at on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from audit.scan.listing import LISTED, ListedSegment, LogDirRow, audit_row
+from audit.scan.finding_rows import audit_row
+from audit.scan.listing import LISTED, LogDirRow
 from audit.scan.tasks import VERIFIED
 from audit.spark import plans
 from audit.spark.host_scan import COLUMNS, check_report
-from audit.spark.progress import Progress, SilentProgress, Watch
+from audit.spark.progress import Progress, SilentProgress
+from audit.spark.reading import Cluster, read_segments
 from audit.spark.results import AuditResult, fleets_of, newest_metadata, spark_path, status_of
-from audit.spark.steps import (
-    ASSIGNED,
-    DONE_DDL,
-    JUDGED,
-    TASK_DDL,
-    CutSegments,
-    JoinPieces,
-    JudgePartitions,
-    ListLogDirs,
-    ReadMetadata,
-    Staging,
-    VerifySegments,
-    failed,
-    options_text,
-)
-from audit.spark.verifying import Driver, evenly, grouped, numbered, task_size
+from audit.spark.stage import Stage, column_names, resumed, rows_of, together
+from audit.spark.steps import ASSIGNED, JUDGED, JudgePartitions, ListLogDirs, ReadMetadata
 from audit.tables.kinds import AuditKind
 from audit.tables.options import AuditOptions, Source, manifest_digest, read_manifest
-from audit.tables.schema import TABLES, FindingRow, RunRow, columns, row_tuple, spark_ddl
+from audit.tables.schema import TABLES, FindingRow, RunRow, row_tuple, spark_ddl
 from audit.tables.tables import Committed, Tables, check_writable, checked_id
 from audit.tables.wire import union_ddl
 from storage.base.errors import ExitStatus
-from storage.kernel.scan import crc_name, kernel_name
 
 try:
     from py4j.protocol import Py4JJavaError
@@ -54,10 +40,6 @@ except ImportError:  # Spark Connect alone
 
 _NAMED: Final = 100
 """Places that could not be read, and disagreements, that a result names."""
-_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
-_RESUMED: Final = "options.txt"
-_APART: Final = 10**9
-"""Above the numbers of tasks are those of single segments that are tried alone."""
 
 
 def start_session(settings: Mapping[str, str]) -> SparkSession:
@@ -110,50 +92,30 @@ class _Audit:
     ) -> None:
         self._spark, self._sources, self._progress = spark, sources, progress
         self._tables = Tables(options.out)
-        self._options, self._generation = self._resumed(options)
-        self._place = self._tables.staging(self._options.audit_id, self._generation)
-        self._staging = Staging(options.out, self._place)
+        self._options, self._generation = resumed(self._tables, options, sources, time.time_ns())
+        place = self._tables.staging(self._options.audit_id, self._generation)
+        self._stage = Stage(spark, self._tables, place)
         self._result = AuditResult(self._options.audit_id, options.out, ExitStatus.CLEAN)
         self._previous: Committed | None = None
         self._more: list[FindingRow] = []
-
-    def _resumed(self, options: AuditOptions) -> tuple[AuditOptions, str]:
-        """Return the generation to write: that of a run of the same audit that was cut off, or a new one."""
-        place = f"{self._tables.out}/_staging/{options.audit_id}"
-        expected = _comparable(options, self._sources)
-        for generation in reversed(self._tables.names(place)):
-            store, path = self._tables.writer_place(f"{place}/{generation}/{_RESUMED}")
-            try:
-                with store.open_input_file(path) as file:
-                    told = file.read().decode()
-            except OSError:
-                continue
-            now, _, text = told.partition("\n")
-            if text == expected:
-                return replace(options, now_ms=int(now)), generation
-        generation = str(time.time_ns())
-        self._tables.make(f"{place}/{generation}")
-        store, path = self._tables.writer_place(f"{place}/{generation}/{_RESUMED}")
-        with store.open_output_stream(path) as file:
-            file.write(f"{options.now_ms}\n{expected}".encode())
-        return options, generation
 
     def run(self, stamp: datetime) -> AuditResult:
         if self._options.reports:
             return self._join(stamp)
         self._progress.phase("listing")
         listing = self._listing()
-        listed = _of(listing, "segment", LISTED)
+        listed = rows_of(listing, "segment", LISTED)
         same, reused, old_blocks = self._taken(listed)
         to_read = listed if reused is None else plans.without(self._spark, listed, reused)
-        verified, joined = self._verify(to_read)
+        read = self._read(to_read)
         self._progress.phase("comparing")
-        read = [verified] if joined is None else [verified, joined]
-        segments = _together([_of(part, "segment", VERIFIED) for part in read] + ([] if reused is None else [reused]))
-        blocks = _together([_of(p, "block", VERIFIED) for p in read] + ([] if old_blocks is None else [old_blocks]))
-        findings = [_of(listing, "finding", LISTED), *(_of(part, "finding", VERIFIED) for part in read)]
+        segments = together(
+            [rows_of(part, "segment", VERIFIED) for part in read] + ([] if reused is None else [reused])
+        )
+        blocks = together([rows_of(p, "block", VERIFIED) for p in read] + ([] if old_blocks is None else [old_blocks]))
+        findings = [rows_of(listing, "finding", LISTED), *(rows_of(part, "finding", VERIFIED) for part in read)]
         if same is not None:
-            fresh = _together([_of(part, "segment", VERIFIED) for part in read])
+            fresh = together([rows_of(part, "segment", VERIFIED) for part in read])
             findings.append(plans.changed(self._spark, same, fresh))
         seen = _Seen(listing, listed, segments, blocks, findings)
         return self._finish(stamp, seen, self._metadata)
@@ -167,10 +129,10 @@ class _Audit:
         reports = self._spark.read.schema(union_ddl(COLUMNS)).parquet(*paths)
         names = {name: f"`listed_{name}` AS `{name}`" for name in LISTED}
         listing = reports.selectExpr(*names.values())
-        listed, segments = _of(listing, "segment", LISTED), _of(reports, "segment", VERIFIED)
+        listed, segments = rows_of(listing, "segment", LISTED), rows_of(reports, "segment", VERIFIED)
         self._result.kernel = "reports"
-        findings = [_of(listing, "finding", LISTED)]
-        scan = _Seen(listing, listed, segments, _of(reports, "block", VERIFIED), findings)
+        findings = [rows_of(listing, "finding", LISTED)]
+        scan = _Seen(listing, listed, segments, rows_of(reports, "block", VERIFIED), findings)
 
         def assigned(newest: Sequence[LogDirRow]) -> DataFrame:
             nothing = f"CAST(NULL AS struct<{_inner(FindingRow)}>) AS finding"
@@ -189,9 +151,9 @@ class _Audit:
         self, stamp: datetime, scan: _Seen, metadata: Callable[[Sequence[LogDirRow]], DataFrame]
     ) -> AuditResult:
         judged, metadata_rows = self._judge(scan, metadata)
-        every = _together([*scan.findings, self._extra(), metadata_rows, _of(judged, "finding", JUDGED)])
+        every = together([*scan.findings, self._extra(), metadata_rows, rows_of(judged, "finding", JUDGED)])
         self._progress.phase("writing")
-        self._write(stamp, scan, every, _of(judged, "verdict", JUDGED))
+        self._write(stamp, scan, every, rows_of(judged, "verdict", JUDGED))
         return self._result
 
     # ---- listing
@@ -200,14 +162,7 @@ class _Audit:
         rows = [(*source, number) for number, source in enumerate(self._sources)]
         sources = self._spark.createDataFrame(rows, "cluster string, broker string, log_dir string, task int")
         spread = sources.repartitionById(max(len(rows), 1), "task")
-        return self._kept("listing", spread.mapInArrow(ListLogDirs(self._options), union_ddl(LISTED)))
-
-    def _kept(self, name: str, frame: DataFrame) -> DataFrame:
-        """Return a data frame that was computed once, and is read from its files from now on."""
-        path = f"{self._place}/{name}"
-        if "_SUCCESS" not in self._tables.names(path):
-            frame.write.mode("overwrite").parquet(spark_path(path))
-        return self._spark.read.schema(frame.schema).parquet(spark_path(path))
+        return self._stage.kept("listing", spread.mapInArrow(ListLogDirs(self._options), union_ddl(LISTED)))
 
     # ---- what an earlier audit has seen
 
@@ -217,110 +172,30 @@ class _Audit:
         if options.previous is None:
             return None, None, None
         self._previous = self._tables.find(options.previous)
-        same = plans.unchanged(self._spark, listed, self._table("segments", self._previous))
+        same = plans.unchanged(self._spark, listed, self._stage.table("segments", self._previous))
         before = [one for one in self._tables.committed() if one.audit_id != options.audit_id]
         reused = plans.taken_over(
             self._spark,
             same,
-            self._table("findings", self._previous),
+            self._stage.table("findings", self._previous),
             depth=options.depth,
             cycle=max(options.cycle, 1),
             turn=len(before) % max(options.cycle, 1),
             now_ms=options.now_ms,
         )
-        reused = self._kept("taken", reused)
-        blocks = plans.blocks_of(self._spark, self._table("blocks", self._previous), reused)
+        reused = self._stage.kept("taken", reused)
+        blocks = plans.blocks_of(self._spark, self._stage.table("blocks", self._previous), reused)
         return same, reused, blocks
 
-    def _table(self, name: str, audit: Committed) -> DataFrame:
-        path = self._tables.directory(name, audit.audit_id, audit.generation)
-        return self._spark.read.schema(spark_ddl(TABLES[name])).parquet(spark_path(path))
+    # ---- reading
 
-    # ---- verifying
-
-    def _verify(self, to_read: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-        """Return what verifying gave, and what the parts of huge segments gave together."""
-        options, spark = self._options, self._spark
-        tasks = self._kept("tasks", self._tasks(to_read))
-        size = "coalesce(`end` - `start`, size_bytes)"
-        told = tasks.selectExpr("task", f"{size} AS size", "`end` IS NOT NULL AS is_part")
-        sizes = {row[0]: (row[1], row[2]) for row in told.groupBy("task").agg({"size": "sum", "is_part": "max"})
-                 .selectExpr("task", "`sum(size)`", "`max(is_part)`").collect()}  # fmt: skip
-        self._staging.prepare()
-        ddl = f"{spark_ddl(ListedSegment)}, {TASK_DDL}, `task` bigint".replace(" not null", "")
-        step = VerifySegments(options, options.out, self._place)
-        extra: dict[int, list[Any]] = {}
-
-        def run_job(wanted: frozenset[int] | None) -> list[Any]:
-            numbers = sorted(wanted or sizes)
-            split = [row for n in numbers for row in extra.get(n, [])]
-            rows = spark.createDataFrame(split, ddl) if split else tasks.select(*_task_columns())
-            spread = plans.placed(spark, rows, numbers).repartitionById(len(numbers), "place")
-            with _fixed_plan(spark):
-                return spread.select(*_task_columns()).mapInArrow(step, DONE_DDL).collect()
-
-        def split_task(task: int) -> Iterable[int]:
-            rows = tasks.select(*_task_columns()).where(f"task = {int(task)}").collect()
-            if len(rows) < 2:
-                return
-            for at, row in enumerate(rows):
-                number = _APART * (task + 1) + at
-                extra[number] = [(*row[:-1], number)]
-                yield number
-
-        driver = Driver(self._staging, run_job, split_task, (Py4JJavaError, PySparkException))
-        with Watch(self._staging, {task: row[0] for task, row in sizes.items()}, self._progress):
-            driven = driver.run(sizes, options.wave_tasks)
-        for number, reason in driven.failed.items():
-            rows = extra.get(number) or tasks.select(*_task_columns()).where(f"task = {number}").collect()
-            self._note_failed(rows, reason)
-        self._result.tasks = len(sizes)
-        self._result.bytes_read = sum(row[0] for row in sizes.values())
-        self._result.kernel = ",".join(sorted({row["kernel"].split()[0] for row in driven.rows} or {kernel_name()}))
-        verified = spark.read.schema(union_ddl(VERIFIED)).parquet(spark_path(f"{self._place}/verified"))
-        joined = None
-        if any(row[1] for row in sizes.values()):
-            grouped_pieces = plans.with_pieces(spark, tasks, _of(verified, "piece", VERIFIED))
-            joined = self._kept("joined", grouped_pieces.mapInArrow(JoinPieces(options), union_ddl(VERIFIED)))
-        return verified, joined
-
-    def _note_failed(self, rows: Iterable[Any], reason: str) -> None:
-        for row in rows:
-            values = dict(zip(_task_columns(), row, strict=True))
-            segment = ListedSegment(**{name: values[name] for name, _, _ in columns(ListedSegment)})
-            self._more.append(failed(segment, f"its task failed again and again: {reason}"))
-
-    def _tasks(self, to_read: DataFrame) -> DataFrame:
-        options, spark = self._options, self._spark
-        nothing = "CAST(NULL AS BIGINT)"
-        small = to_read.where(f"size_bytes <= {options.split_bytes}")
-        huge = to_read.where(f"size_bytes > {options.split_bytes}")
-        ddl = f"{spark_ddl(ListedSegment)}, {TASK_DDL}".replace(" not null", "")
-        parts = small.selectExpr("*", f"{nothing} AS `start`", f"{nothing} AS `end`").unionByName(
-            huge.mapInArrow(CutSegments(options.split_bytes), ddl)
-        )
-        costs = plans.weights(spark, parts).collect()
-        total = sum(row["cost"] for row in costs)
-        size = task_size(total, self._slots(), options.task_bytes)
-        groups = grouped((row["cost"] for row in costs), size)
-        whole: dict[int, int] = {}
-        for row, (group, before) in zip(costs, groups, strict=True):
-            whole[group] = before + row["cost"]
-        cuts = {group: evenly(cost, size) for group, cost in whole.items()}
-        places = [(r["cluster"], r["broker"], r["log_dir"], group, before, cuts[group][1])
-                  for r, (group, before) in zip(costs, groups, strict=True)]  # fmt: skip
-        dirs = spark.createDataFrame(
-            places, "cluster string, broker string, log_dir string, `group` int, before bigint, task_bytes bigint"
-        )
-        counts = ((group, count) for group, (count, _) in cuts.items())
-        numbers = spark.createDataFrame(list(numbered(counts)), "`group` int, place bigint, task bigint")
-        return plans.into_tasks(spark, parts, dirs.hint("broadcast"), numbers.hint("broadcast"))
-
-    def _slots(self) -> int:
-        try:
-            return int(self._spark.sparkContext.defaultParallelism)
-        except (PySparkException, AttributeError):  # Spark Connect does not tell
-            return 8
+    def _read(self, to_read: DataFrame) -> list[DataFrame]:
+        result = self._result
+        cluster = Cluster(_slots(self._spark), (Py4JJavaError, PySparkException))
+        read = read_segments(self._stage, self._options, to_read, cluster, self._progress)
+        self._more += read.failed
+        result.tasks, result.bytes_read, result.kernel = read.tasks, read.bytes_read, read.kernel
+        return read.frames
 
     # ---- judging
 
@@ -330,30 +205,30 @@ class _Audit:
     def _judge(self, scan: _Seen, metadata: Callable[[Sequence[LogDirRow]], DataFrame]) -> tuple[DataFrame, DataFrame]:
         """Return verdicts with findings, and what reading the metadata had to tell."""
         spark = self._spark
-        dirs = [LogDirRow(**row.asDict()) for row in _of(scan.listing, "log_dir", LISTED).collect()]
+        dirs = [LogDirRow(**row.asDict()) for row in rows_of(scan.listing, "log_dir", LISTED).collect()]
         self._check_clusters(dirs)
         rows = metadata(newest_metadata(dirs))
-        assigned = _of(rows, "assigned", ASSIGNED)
+        assigned = rows_of(rows, "assigned", ASSIGNED)
         clusters = frozenset(row[0] for row in assigned.select("cluster").distinct().collect())
         states = plans.replica_states(
             spark,
-            replicas=_of(scan.listing, "replica", LISTED),
+            replicas=rows_of(scan.listing, "replica", LISTED),
             listed=scan.listed,
             segments=scan.segments,
-            findings=_together([*scan.findings, self._extra()]),
+            findings=together([*scan.findings, self._extra()]),
             assigned=assigned,
         )
-        states = self._kept("states", states)
+        states = self._stage.kept("states", states)
         partitions = plans.partitions(spark, states=states, blocks=scan.blocks, listed=scan.listed, assigned=assigned)
         may_fetch = not self._options.reports
         step = JudgePartitions(fleets_of(dirs), clusters, self._options.detail_blocks, may_fetch)
-        judged = self._kept("judged", partitions.mapInArrow(step, union_ddl(JUDGED)))
-        return judged, _of(rows, "finding", ASSIGNED)
+        judged = self._stage.kept("judged", partitions.mapInArrow(step, union_ddl(JUDGED)))
+        return judged, rows_of(rows, "finding", ASSIGNED)
 
     def _metadata(self, newest: Sequence[LogDirRow]) -> DataFrame:
         rows = [(row.cluster, row.broker, row.log_dir) for row in newest]
         sources = self._spark.createDataFrame(rows, "cluster string, broker string, log_dir string")
-        return self._kept("metadata", sources.mapInArrow(ReadMetadata(self._options.topics), union_ddl(ASSIGNED)))
+        return self._stage.kept("metadata", sources.mapInArrow(ReadMetadata(self._options.topics), union_ddl(ASSIGNED)))
 
     def _check_clusters(self, dirs: Sequence[LogDirRow]) -> None:
         for row in dirs:
@@ -378,10 +253,10 @@ class _Audit:
         frames = {"segments": scan.segments, "blocks": scan.blocks, "findings": findings, "verdicts": verdicts}
         for name, frame in frames.items():
             path = spark_path(self._tables.directory(name, options.audit_id, self._generation))
-            frame.select(*_column_names(TABLES[name])).write.mode("overwrite").parquet(path)
+            frame.select(*column_names(TABLES[name])).write.mode("overwrite").parquet(path)
         committed = Committed(options.audit_id, self._generation, "", 0)
-        self._count(scan.listed, self._table("segments", committed), self._table("verdicts", committed))
-        self._conclude(self._table("findings", committed))
+        self._count(scan.listed, self._stage.table("segments", committed), self._stage.table("verdicts", committed))
+        self._conclude(self._stage.table("findings", committed))
         row = RunRow(
             options.audit_id,
             stamp,
@@ -423,15 +298,11 @@ class _Audit:
         result.status = status_of(result.kinds)
 
 
-@contextmanager
-def _fixed_plan(spark: SparkSession) -> Iterator[None]:
-    """Let Spark run a job whose partitions are as they should be in one go: to plan again half-way takes a while."""
-    before = spark.conf.get(_ADAPTIVE, "true") or "true"
-    spark.conf.set(_ADAPTIVE, "false")
+def _slots(spark: SparkSession) -> int:
     try:
-        yield
-    finally:
-        spark.conf.set(_ADAPTIVE, before)
+        return int(spark.sparkContext.defaultParallelism)
+    except (PySparkException, AttributeError):  # Spark Connect does not tell
+        return 8
 
 
 def _inner(kind: type) -> str:
@@ -443,29 +314,3 @@ def _version() -> str:
         return metadata.version("logmend")
     except metadata.PackageNotFoundError:  # it was shipped as a zip
         return "unknown"
-
-
-def _of(frame: DataFrame, name: str, kinds: dict[str, type]) -> DataFrame:
-    """Return the rows of one kind out of a stream of several."""
-    wanted = [f"`{name}`.`{column}` AS `{column}`" for column in _column_names(kinds[name])]
-    return frame.where(f"`{name}` IS NOT NULL").selectExpr(*wanted)
-
-
-def _column_names(kind: type) -> list[str]:
-    return [name for name, _, _ in columns(kind)]
-
-
-def _task_columns() -> list[str]:
-    return [*_column_names(ListedSegment), "start", "end", "task"]
-
-
-def _together(frames: Sequence[DataFrame]) -> DataFrame:
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.unionByName(frame)
-    return whole
-
-
-def _comparable(options: AuditOptions, sources: Sequence[Source]) -> str:
-    """Return what must be equal for a run that was cut off to be gone on with."""
-    return f"{manifest_digest(sources)} {options_text(replace(options, now_ms=0))} {kernel_name()} {crc_name()}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import json
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -18,12 +18,14 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from audit.judge.compare import BlockState
 from audit.judge.detail import DiskFetch, SegmentPlace
+from audit.judge.replicas import BlockState
 from audit.judge.verdicts import Fleet, PartitionState, ReplicaState, judge
-from audit.scan.listing import LISTED, ListedSegment, ReplicaRow, audit_row, list_log_dir, unreadable
+from audit.scan.finding_rows import audit_row, unreadable
+from audit.scan.listing import LISTED, ListedSegment, ReplicaRow, list_log_dir
 from audit.scan.metadata import AssignedRow, read_metadata
-from audit.scan.tasks import VERIFIED, PieceRow, Row, SegmentTask, Verifier, cut, joined, utc_now
+from audit.scan.pieces import PieceRow, SegmentTask, cut, joined
+from audit.scan.tasks import VERIFIED, Row, Verifier, utc_now
 from audit.tables.kinds import AuditKind
 from audit.tables.options import AuditOptions, Source
 from audit.tables.schema import FindingRow, VerdictRow, columns
@@ -208,7 +210,7 @@ class JoinPieces:
         for row in _rows(batches):
             segment = _made(ListedSegment, row)
             pieces = [_made(PieceRow, piece) for piece in row["pieces"] or []]
-            rows = joined(segment, pieces, now)
+            rows: Sequence[Row] | None = joined(segment, pieces, now)
             if rows is None:
                 evidence = "parts that were read apart do not join: the index is wrong, or the log; it was read whole"
                 partition = TopicPartition(segment.topic, segment.partition)

@@ -38,12 +38,14 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     target = Path(arguments.report).absolute()
     mode = choose_mode(arguments.progress or "auto", is_terminal=console.err.isatty())
     with TerminalProgress(console, mode) as progress:
-        size, found = scan_host(sources, options, target, lambda _, done, total: progress.verified(done, total, 0, 0))
+        size, findings = scan_host(
+            sources, options, target, lambda _, done, total: progress.verified(done, total, 0, 0)
+        )
     if console.is_text:
-        console.say(f"{short_size(size)} read, {count(found, 'finding')}; report in {printable(target)}")
+        console.say(f"{short_size(size)} read, {count(findings, 'finding')}; report in {printable(target)}")
     else:
         told = {"schema_version": 1, "document": "audit_scan", "report": str(target)}
-        console.document(told | {"bytes_read": size, "findings": found})
+        console.document(told | {"bytes_read": size, "findings": findings})
     if len(sources) < len(named):
         return ExitStatus.USAGE
-    return ExitStatus.FINDINGS if found else ExitStatus.CLEAN
+    return ExitStatus.FINDINGS if findings else ExitStatus.CLEAN

@@ -178,7 +178,7 @@ def lines(descriptor: int, is_ready: Callable[[], bool]) -> Iterator[tuple[int, 
 
 
 def _tell(console: Console, sender: _Sender, status: ExitStatus) -> None:
-    told: list[dict[str, Any]] = [
+    rows: list[dict[str, Any]] = [
         {
             "partition": partition,
             "records": sent.records,
@@ -189,11 +189,11 @@ def _tell(console: Console, sender: _Sender, status: ExitStatus) -> None:
     ]
     total = sum(sent.records for sent in sender.done.values())
     if console.json:
-        parts = {"topic": sender.topic, "records": total, "partitions": told, "refused": sender.refused}
+        parts = {"topic": sender.topic, "records": total, "partitions": rows, "refused": sender.refused}
         console.document({**document("append", version(), status), **parts})
         return
     console.say(f"appended {count(total, 'record')} to {printable(sender.topic)}")
-    for each in told:
+    for each in rows:
         console.say(
             f"  {each['partition']}  {count(each['records'], 'record')}, "
             f"offsets {each['first_offset']} to {each['last_offset']}"

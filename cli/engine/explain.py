@@ -34,20 +34,20 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     """Explain one partition, or one segment of it."""
     fs = ReadOnlyFs(OsFs())
     directory, base = _find(fs, arguments, environment)
-    found = explain(fs, directory, defaults_of(arguments), now_ms(), _log_dirs(arguments, environment))
+    explanation = explain(fs, directory, defaults_of(arguments), now_ms(), _log_dirs(arguments, environment))
     holes = list(find_holes(fs, directory)) if arguments.holes else None
     if base is not None:
-        stories = [s for s in found.segments if s.verdict.segment.base_offset == base]
+        stories = [s for s in explanation.segments if s.verdict.segment.base_offset == base]
         if not stories:
             raise ConfigInvalid(f"{printable(directory)} has no segment {base}")
         holes = None if holes is None else [hole for hole in holes if hole.base_offset == base]
     else:
-        stories = list(found.segments)
-    told = _document(found, stories, holes)
+        stories = list(explanation.segments)
+    report = _document(explanation, stories, holes)
     if console.json:
-        console.document({**document("explain", version(), ExitStatus.CLEAN), **told})
+        console.document({**document("explain", version(), ExitStatus.CLEAN), **report})
     else:
-        for line in _lines(found, told, console):
+        for line in _lines(explanation, report, console):
             console.say(line)
     return ExitStatus.CLEAN
 
@@ -93,12 +93,12 @@ def _ensure_partition(directory: PurePath) -> None:
         raise ConfigInvalid(error.reason) from None
 
 
-def _document(found: Explanation, stories: list[SegmentStory], holes: list[Hole] | None) -> dict[str, Any]:
-    config, ends = found.config, found.ends
+def _document(explanation: Explanation, stories: list[SegmentStory], holes: list[Hole] | None) -> dict[str, Any]:
+    config, ends = explanation.config, explanation.ends
     return {
-        "partition": str(found.partition),
-        "directory": str(found.directory),
-        "settings_known": found.is_listed,
+        "partition": str(explanation.partition),
+        "directory": str(explanation.directory),
+        "settings_known": explanation.is_listed,
         "settings": {
             "cleanup.policy": ",".join(config.cleanup_policy),
             "retention.ms": config.retention_ms,
@@ -106,16 +106,16 @@ def _document(found: Explanation, stories: list[SegmentStory], holes: list[Hole]
         },
         "log_start": ends.log_start,
         "log_end": ends.log_end,
-        "high_watermark": found.high_watermark,
-        "last_stable_offset": found.last_stable_offset,
-        "recovery_point": found.recovery_point,
-        "cleaned_up_to": found.cleaned_up_to,
+        "high_watermark": explanation.high_watermark,
+        "last_stable_offset": explanation.last_stable_offset,
+        "recovery_point": explanation.recovery_point,
+        "cleaned_up_to": explanation.cleaned_up_to,
         "segments": [_segment(story) for story in stories],
-        "epochs": [{"epoch": epoch, "start_offset": start} for epoch, start in found.epochs],
-        "producers": [entry._asdict() for _, entry in sorted(found.producers.entries.items())],
+        "epochs": [{"epoch": epoch, "start_offset": start} for epoch, start in explanation.epochs],
+        "producers": [entry._asdict() for _, entry in sorted(explanation.producers.entries.items())],
         "open_transactions": [
             {"producer_id": producer_id, "first_offset": first}
-            for producer_id, first in sorted(found.producers.open_transactions().items())
+            for producer_id, first in sorted(explanation.producers.open_transactions().items())
         ],
         "holes": None if holes is None else [hole._asdict() for hole in holes],
     }
@@ -134,40 +134,40 @@ def _segment(story: SegmentStory) -> dict[str, Any]:
     }
 
 
-def _lines(found: Explanation, told: dict[str, Any], console: Console) -> list[str]:
+def _lines(explanation: Explanation, report: dict[str, Any], console: Console) -> list[str]:
     def known(value: int | None) -> str:
         return "none" if value is None else str(value)
 
-    title = console.style(printable(found.partition), "title")
+    title = console.style(printable(explanation.partition), "title")
     lines = [
-        f"{title}  offsets {told['log_start']} to below {told['log_end']}, in {printable(found.directory)}",
-        f"  high watermark {known(found.high_watermark)}, last stable offset {found.last_stable_offset}, "
-        f"recovery point {known(found.recovery_point)}, cleaned up to {known(found.cleaned_up_to)}",
-        "  settings " + ", ".join(f"{name}={value}" for name, value in told["settings"].items()),
+        f"{title}  offsets {report['log_start']} to below {report['log_end']}, in {printable(explanation.directory)}",
+        f"  high watermark {known(explanation.high_watermark)}, last stable offset {explanation.last_stable_offset}, "
+        f"recovery point {known(explanation.recovery_point)}, cleaned up to {known(explanation.cleaned_up_to)}",
+        "  settings " + ", ".join(f"{name}={value}" for name, value in report["settings"].items()),
     ]
-    if not found.is_listed:
+    if not explanation.is_listed:
         lines.append("  its own settings are not known here: these are the defaults (--server-properties)")
-    for each in told["segments"]:
+    for each in report["segments"]:
         end = "active" if each["next_base"] is None else f"to below {each['next_base']}"
         lines.append(f"  segment {each['base_offset']} ({end}), {full_size(each['bytes'])}: {each['retention']}")
         lines += [f"    {text}" for text in each["because"] or ["no rule of retention is in force"]]
         lines.append(f"    {each['compaction']}")
-    lines += [f"  epoch {each['epoch']} from offset {each['start_offset']}" for each in told["epochs"]]
-    lines += _producer_lines(told)
-    return lines + _hole_lines(told["holes"])
+    lines += [f"  epoch {each['epoch']} from offset {each['start_offset']}" for each in report["epochs"]]
+    lines += _producer_lines(report)
+    return lines + _hole_lines(report["holes"])
 
 
-def _producer_lines(told: dict[str, Any]) -> list[str]:
-    lines = [f"  {count(len(told['producers']), 'producer')}"] if told["producers"] else []
+def _producer_lines(report: dict[str, Any]) -> list[str]:
+    lines = [f"  {count(len(report['producers']), 'producer')}"] if report["producers"] else []
     lines += [
         f"    {each['producer_id']} epoch {each['producer_epoch']}, last sequence {each['last_sequence']} at offset "
         f"{each['last_offset']}"
-        for each in told["producers"]
+        for each in report["producers"]
     ]
     lines += [
         f"  open transaction of producer {each['producer_id']} since offset {each['first_offset']}: "
         "committed readers and compaction stop there"
-        for each in told["open_transactions"]
+        for each in report["open_transactions"]
     ]
     return lines
 

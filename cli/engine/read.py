@@ -187,17 +187,17 @@ def records_between(
     position = start
     while position < end:
         fetched = log.read(position, _READ_BYTES, isolation=isolation)
-        data, done = fetched.load(), 0
+        data, size = fetched.load(), 0
         committed = CommittedFilter(fetched.aborted or ())
         for batch in _whole(data):
             header = ensure_sound(batch)
-            done += len(batch)
+            size += len(batch)
             if committed.takes(header, batch):
                 yield from (record for record in records_of(batch) if start <= record.offset < end)
             position = Offset(header.last_offset + 1)
         if not data:
             return  # nothing is left of these offsets
-        if not done:
+        if not size:
             next(split_batches(data))  # raises what is wrong
 
 

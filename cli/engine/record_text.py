@@ -46,16 +46,16 @@ def parse_json(line: bytes, number: int, encoding: Encoding, now_ms: int) -> New
     Raises `BadLine`.
     """
     try:
-        found = json.loads(line)
+        fields = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise BadLine(number, f"not JSON: {printable(error)}") from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise BadLine(number, "no JSON object")
-    if unknown := sorted(found.keys() - _KEYS - _OF_READ):
+    if unknown := sorted(fields.keys() - _KEYS - _OF_READ):
         raise BadLine(number, f"unknown key {printable(unknown[0])}; known are {', '.join(sorted(_KEYS))}")
 
     def whole(name: str, default: int | None, most: int) -> int | None:
-        value = found.get(name, default)
+        value = fields.get(name, default)
         if value is None:
             return default
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
@@ -65,10 +65,10 @@ def parse_json(line: bytes, number: int, encoding: Encoding, now_ms: int) -> New
     timestamp = whole("timestamp", now_ms, INT64_MAX)
     assert timestamp is not None
     return NewRecord(
-        _bytes(found.get("key"), "key", number, encoding),
-        _bytes(found.get("value"), "value", number, encoding),
+        _bytes(fields.get("key"), "key", number, encoding),
+        _bytes(fields.get("value"), "value", number, encoding),
         timestamp,
-        _headers(found.get("headers"), number, encoding),
+        _headers(fields.get("headers"), number, encoding),
         whole("partition", None, INT32_MAX),
         number,
     )
@@ -84,15 +84,15 @@ Parse = Callable[[bytes, int, Encoding, int], NewRecord]
 FORMATS: Final[dict[str, Parse]] = {"json": parse_json, "text": parse_plain}
 
 
-def _bytes(found: object, name: str, number: int, encoding: Encoding) -> bytes | None:
-    if found is None:
+def _bytes(value: object, name: str, number: int, encoding: Encoding) -> bytes | None:
+    if value is None:
         return None
-    if not isinstance(found, str):
+    if not isinstance(value, str):
         raise BadLine(number, f"{name} is no text; give JSON documents as text, with their quotes escaped")
     if encoding is Encoding.BASE64:
-        return _from_base64(found, name, number)
+        return _from_base64(value, name, number)
     try:
-        return found.encode("utf-8", "surrogateescape")
+        return value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise BadLine(number, f"{name} holds half a character") from None
 

@@ -68,15 +68,15 @@ def settings_in(words: list[str]) -> dict[str, str]:
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Do one step; `list` and `describe` read the files as they are and change nothing."""
-    told = ""
+    message = ""
     if arguments.step not in ("list", "describe"):
-        told = _change(arguments, console, environment)
+        message = _change(arguments, console, environment)
     shown = [] if arguments.step == "delete" else _shown(arguments, environment)
     status = worst([ExitStatus.CLEAN, *(_status(topic) for topic in shown)])
     if console.json:
         console.document({**document("topics", version(), status), "topics": [_document(topic) for topic in shown]})
-    elif told:
-        console.say(told)
+    elif message:
+        console.say(message)
     else:
         for topic in shown:
             console.say(_line(topic) if arguments.step == "list" else _text(topic, console))

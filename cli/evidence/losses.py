@@ -82,16 +82,16 @@ def _noticed(arguments: argparse.Namespace, places: list[PurePath], environment:
 def _row(loss: Loss) -> tuple[str, ...]:
     offsets = "offsets unknown" if loss.first_offset is None else f"offsets {loss.first_offset} to "
     offsets += "" if loss.first_offset is None else "?" if loss.last_offset is None else str(loss.last_offset)
-    told = [count(loss.records, "record"), full_size(loss.size)] if loss.size else ["how many records is not known"]
+    facts = [count(loss.records, "record"), full_size(loss.size)] if loss.size else ["how many records is not known"]
     if loss.torn_bytes:
-        told.append(f"{full_size(loss.torn_bytes)} of it no whole batch")
+        facts.append(f"{full_size(loss.torn_bytes)} of it no whole batch")
     if loss.epochs:
-        told.append(f"epoch {', '.join(map(str, loss.epochs))}")
-    told.append(f"kept as {printable(loss.kept.name)}" if loss.kept is not None else "not kept")
+        facts.append(f"epoch {', '.join(map(str, loss.epochs))}")
+    facts.append(f"kept as {printable(loss.kept.name)}" if loss.kept is not None else "not kept")
     if loss.held_by:
-        told.append(f"still held by {', '.join(map(printable, loss.held_by))}")
+        facts.append(f"still held by {', '.join(map(printable, loss.held_by))}")
     cut = f"cut by {loss.by}" if loss.by == "logmend" else f"truncated by a {loss.by}"
-    what = f"{cut}: {printable(loss.reason)}; {', '.join(told)}"
+    what = f"{cut}: {printable(loss.reason)}; {', '.join(facts)}"
     return loss.plan_id, moment(loss.when_ms), printable(loss.partition), offsets, what
 
 
@@ -112,7 +112,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="write to a new FILE; a segment needs one")
 
 
-def export(kept: Sequence[Kept], arguments: argparse.Namespace, console: Console) -> ExitStatus:
+def export(copies: Sequence[Kept], arguments: argparse.Namespace, console: Console) -> ExitStatus:
     """Give out the records of whole batches in what was cut, in the order in which they were cut.
 
     As a segment: the whole batches, one after another, as `dump` reads them and a producer's tool can replay them.
@@ -121,9 +121,9 @@ def export(kept: Sequence[Kept], arguments: argparse.Namespace, console: Console
     if arguments.format == "segment":
         if not arguments.out:
             raise ConfigInvalid("--format segment needs --out FILE")
-        write_new(arguments.out, (bytes(batch) for _, batch in _batches(fs, kept)), "the records")
+        write_new(arguments.out, (bytes(batch) for _, batch in _batches(fs, copies)), "the records")
         return ExitStatus.CLEAN
-    lines = _lines(fs, kept, Encoding(arguments.encoding), console)
+    lines = _lines(fs, copies, Encoding(arguments.encoding), console)
     if arguments.out:
         write_new(arguments.out, (_encoded(line) for line in lines), "the records")
         return ExitStatus.CLEAN

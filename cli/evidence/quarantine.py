@@ -80,15 +80,17 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     return worst((status, ExitStatus.FINDINGS)) if found.bad else status
 
 
-def _chosen(found: Found, arguments: argparse.Namespace) -> Found:
+def _chosen(listing: Found, arguments: argparse.Namespace) -> Found:
     """Return the manifests that the flags ask for; `ConfigInvalid` if a plan that was named is not there."""
     plan_id, partition = getattr(arguments, "plan", None), getattr(arguments, "partition", None)
     kept = [
-        one for one in found.kept if plan_id in (None, one.manifest.plan_id) and partition in (None, one.directory.name)
+        one
+        for one in listing.kept
+        if plan_id in (None, one.manifest.plan_id) and partition in (None, one.directory.name)
     ]
     if plan_id is not None and not kept:
         raise ConfigInvalid(f"no manifest of plan {printable(plan_id)} in the places that were named")
-    return Found(kept, found.bad)
+    return Found(kept, listing.bad)
 
 
 def _ensure_named(fs: ReadFs, kept: Sequence[Kept], places: Sequence[PurePath]) -> None:
@@ -112,20 +114,22 @@ def _plain(one: Kept) -> dict[str, Any]:
     return {"place": str(one.place), "directory": str(one.directory), "manifest": to_plain(one.manifest)}
 
 
-def _list(found: Found, arguments: argparse.Namespace, console: Console) -> ExitStatus:  # noqa: ARG001
+def _list(listing: Found, arguments: argparse.Namespace, console: Console) -> ExitStatus:  # noqa: ARG001
     if console.json:
-        console.document(document("quarantine", version(), ExitStatus.CLEAN, kept=[_plain(one) for one in found.kept]))
+        console.document(
+            document("quarantine", version(), ExitStatus.CLEAN, kept=[_plain(one) for one in listing.kept])
+        )
         return ExitStatus.CLEAN
     rows = []
-    for one in found.kept:
+    for one in listing.kept:
         items = one.manifest.items
         size = full_size(one.manifest.kept_bytes)
         rows.append((one.manifest.plan_id, losses.moment(one.manifest.created_ms), printable(one.directory.name), size,
                      count(len(items), "item")))  # fmt: skip
     for line in rows_text(rows):
         console.say(line)
-    total = sum(one.manifest.kept_bytes for one in found.kept)
-    console.say(f"{count(len(found.kept), 'manifest')}, {full_size(total)} kept")
+    total = sum(one.manifest.kept_bytes for one in listing.kept)
+    console.say(f"{count(len(listing.kept), 'manifest')}, {full_size(total)} kept")
     return ExitStatus.CLEAN
 
 
@@ -154,28 +158,28 @@ def _restore(found: Found, arguments: argparse.Namespace, console: Console) -> E
     return ExitStatus.CLEAN
 
 
-def _expire(found: Found, arguments: argparse.Namespace, console: Console) -> ExitStatus:
-    kept = found.kept
+def _expire(listing: Found, arguments: argparse.Namespace, console: Console) -> ExitStatus:
+    copies = listing.kept
     if arguments.older_than is not None:
         if not (arguments.older_than.isascii() and arguments.older_than.isdecimal() and len(arguments.older_than) < 6):
             raise ConfigInvalid(f"--older-than {printable(arguments.older_than)}: a number of days is needed")
         before = time.time_ns() // 1_000_000 - int(arguments.older_than) * _DAY_MS
-        kept = [one for one in kept if one.manifest.created_ms < before]
-    with _locked(Found(kept, ())):
-        freed = expire(OsFs(), kept)
-    _tell(console, "expired", arguments, [str(one.directory) for one in kept], freed)
+        copies = [one for one in copies if one.manifest.created_ms < before]
+    with _locked(Found(copies, ())):
+        freed = expire(OsFs(), copies)
+    _tell(console, "expired", arguments, [str(one.directory) for one in copies], freed)
     return ExitStatus.CLEAN
 
 
-def _tell(console: Console, done: str, arguments: argparse.Namespace, directories: list[str], freed: int) -> None:
+def _tell(console: Console, verb: str, arguments: argparse.Namespace, directories: list[str], freed: int) -> None:
     if console.json:
         parts = {"step": arguments.step, "directories": directories, "bytes_freed": freed}
         console.document(document("quarantine", version(), ExitStatus.CLEAN, **parts))
         return
     for name in directories:
-        console.say(f"{done}: {printable(name)}")
-    console.say(f"{count(len(directories), 'directory', 'directories')} {done}, {full_size(freed)} freed")
-    if done == "restored" and directories:
+        console.say(f"{verb}: {printable(name)}")
+    console.say(f"{count(len(directories), 'directory', 'directories')} {verb}, {full_size(freed)} freed")
+    if verb == "restored" and directories:
         log_dirs = sorted({str(log_dir_of(PurePath(name))) for name in directories})
         console.say(f"the damage is back as well; next: {command('verify', '--depth', 'full', *log_dirs)}")
 

@@ -158,15 +158,15 @@ class BrokerSource:
 
     def _epochs(self, connection: Connection, partition: TopicPartition, log_start: int) -> tuple[EpochStart, ...]:
         """Ask for the end of each epoch, the newest first: where the one before ends, an epoch began."""
-        found: list[EpochStart] = []
+        entries: list[EpochStart] = []
         epoch = self._leaders[partition].epoch
-        while epoch >= 0 and len(found) < _MOST_EPOCHS:
+        while epoch >= 0 and len(entries) < _MOST_EPOCHS:
             older, start = self._epoch_end(connection, partition, epoch - 1) if epoch else (-1, log_start)
-            found.append(EpochStart(Epoch(epoch), Offset(max(start, 0))))
+            entries.append(EpochStart(Epoch(epoch), Offset(max(start, 0))))
             if start <= log_start:
                 break
             epoch = older
-        return tuple(reversed(found))
+        return tuple(reversed(entries))
 
     def _epoch_end(self, connection: Connection, partition: TopicPartition, epoch: int) -> tuple[int, int]:
         part = OffsetForLeaderPartition(partition=i32(partition.partition), leader_epoch=i32(epoch))

@@ -56,11 +56,11 @@ def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> t
     if not arguments.heal_from:
         return ()
     fs = ReadOnlyFs(OsFs())
-    found: list[ReplicaSource] = []
+    sources: list[ReplicaSource] = []
     for name in _with_planned(arguments.heal_from, log_dirs):
         place = absolute(name)
         if not place_exists(fs, place) and (address := _address(name)) is not None:
-            found.append(_broker(address, arguments.heal_config))
+            sources.append(_broker(address, arguments.heal_config))
             continue
         try:
             fs.entries(place)
@@ -68,8 +68,8 @@ def sources_of(arguments: argparse.Namespace, log_dirs: Sequence[PurePath]) -> t
             raise ConfigInvalid(f"--heal-from {printable(name)}: {error}") from None
         if place in log_dirs:
             raise ConfigInvalid(f"--heal-from {printable(name)}: this is the log directory that is to be healed")
-        found.append(DirectorySource(fs, place))
-    return tuple(found)
+        sources.append(DirectorySource(fs, place))
+    return tuple(sources)
 
 
 def _with_planned(names: Sequence[str], log_dirs: Sequence[PurePath]) -> list[str]:

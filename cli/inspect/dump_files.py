@@ -109,18 +109,18 @@ def _log(source: Source) -> Iterator[Item]:
     faults = 0
     with source.fs.open_read(source.path) as file:
         window = Window(file, size)
-        for found in walk(file, size):
-            if not isinstance(found, Batch):
+        for part in walk(file, size):
+            if not isinstance(part, Batch):
                 faults += 1
-                yield fault_item(found)
+                yield fault_item(part)
                 continue
-            faults += not found.is_sound
-            yield batch_item(found)
-            if source.wish.records and found.is_sound:
+            faults += not part.is_sound
+            yield batch_item(part)
+            if source.wish.records and part.is_sound:
                 is_metadata = is_snapshot or _is_metadata(source.path)
-                yield from record_items(window, found, with_data=source.wish.data, is_metadata=is_metadata)
+                yield from record_items(window, part, with_data=source.wish.data, is_metadata=is_metadata)
         if is_snapshot and not faults:
-            found_batches = (found for found in walk(file, size) if isinstance(found, Batch))
+            found_batches = (part for part in walk(file, size) if isinstance(part, Batch))
             batches = (memoryview(window.read(batch.position, batch.header.size)) for batch in found_batches)
             for reason in check_snapshot(batches).faults:
                 yield damage(reason)
@@ -226,16 +226,16 @@ def _partition_metadata(source: Source) -> Iterator[Item]:
 
 
 def _quorum_state(source: Source) -> Iterator[Item]:
-    found = decode_quorum_state(source.read())
+    state = decode_quorum_state(source.read())
     fields = {
-        "data_version": found.version,
-        "clusterId": found.cluster_id,
-        "leaderId": found.leader_id,
-        "leaderEpoch": found.leader_epoch,
-        "votedId": found.voted_id,
-        "votedDirectoryId": _uuid(found.voted_directory_id),
-        "appliedOffset": found.applied_offset,
-        "currentVoters": None if found.voters is None else list(found.voters),
+        "data_version": state.version,
+        "clusterId": state.cluster_id,
+        "leaderId": state.leader_id,
+        "leaderEpoch": state.leader_epoch,
+        "votedId": state.voted_id,
+        "votedDirectoryId": _uuid(state.voted_directory_id),
+        "appliedOffset": state.applied_offset,
+        "currentVoters": None if state.voters is None else list(state.voters),
     }
     yield Item("quorum_state", fields)
 

@@ -79,16 +79,19 @@ def verify_manifest(arguments: argparse.Namespace, console: Console, environment
         files = manifest.get(str(log_dir)) if len(manifest) > 1 or len(log_dirs) > 1 else next(iter(manifest.values()))
         if files is None:
             raise ConfigInvalid(f"the manifest does not speak of {printable(log_dir)}")
-        found = list(compare(fs, log_dir, files, reader))
-        results.append((log_dir, len(files), found))
-    status = ExitStatus.FINDINGS if any(found for _, _, found in results) else ExitStatus.CLEAN
+        differences = list(compare(fs, log_dir, files, reader))
+        results.append((log_dir, len(files), differences))
+    status = ExitStatus.FINDINGS if any(differences for _, _, differences in results) else ExitStatus.CLEAN
     if console.json:
-        told = [{"path": str(path), "files": n, "differences": to_plain(tuple(found))} for path, n, found in results]
+        told = [
+            {"path": str(path), "files": n, "differences": to_plain(tuple(differences))}
+            for path, n, differences in results
+        ]
         console.document(document("verify-manifest", version(), status, results=told))
-    for path, number, found in results if console.is_text else ():
-        verdict = "differs" if found else "as in the manifest"
-        console.say(f"{printable(path)}: {verdict}: {count(number, 'file')}, {count(len(found), 'difference')}")
-        for line in rows_text(_row(each) for each in found):
+    for path, number, differences in results if console.is_text else ():
+        verdict = "differs" if differences else "as in the manifest"
+        console.say(f"{printable(path)}: {verdict}: {count(number, 'file')}, {count(len(differences), 'difference')}")
+        for line in rows_text(_row(each) for each in differences):
             console.say(line)
     return status
 

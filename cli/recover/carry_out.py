@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from cli.advice import next_step
@@ -14,6 +14,7 @@ from cli.heal.heal import heal_round
 from cli.progress import Show
 from cli.recover.flags import Keeping
 from cli.recover.guard_marks import FindMarks, no_marks
+from cli.recover.outcomes import added, looked_again, settled, stopped, touches_logs
 from cli.recover.work import Made, OwnFault, Work, failure, jobs_each, reporting
 from cli.settings.settings import Settings
 from cli.settings.targets import Target, ensure_logs
@@ -26,9 +27,8 @@ from recovery.heal.healing import HealNote
 from recovery.heal.replica import NO_REPLICAS, Replicas
 from recovery.logdir.survey import LIST_ALL, Planned
 from recovery.plan.orders import Orders
-from recovery.plan.plan import LogDirPlan, PlanOptions, ReplaceFile
-from recovery.plan.words import count
-from recovery.report.outcome import Outcome, command
+from recovery.plan.plan import LogDirPlan, PlanOptions
+from recovery.report.outcome import Outcome
 from storage.base.errors import (
     DiskFull,
     ExitStatus,
@@ -73,38 +73,15 @@ def carry_out_all(
     """Lock, plan, carry out and look again. Locks are held to the end; one that fails does not stop the others."""
     load_codecs()
     fs = OsFs()
-    outcomes: dict[Target, Outcome] = {}
     with contextlib.ExitStack() as locks, reporting(console, settings, show := supervisor()) as reporter:
         work = Work(fs, reporter, jobs_each(settings, len(orders)), list_ahead=LIST_ALL, find_marks=find_marks)
-        locked = [order for order in orders if _is_locked(fs, locks, order.target, outcomes)]
-        made = work.plan_all([(order.target, order.options) for order in locked])
-        notes = {order.target: _healed(fs, work, order, made, keeping) for order in locked if order.replicas.sources}
-        done = {}
-        for order in locked:
-            outcomes[order.target] = _carry_out(fs, work, order, made[order.target], keeping)
-            if outcomes[order.target].done:
-                done[order.target] = order.options
-        second = work if any(map(_touches_logs, outcomes.values())) else work.in_one_thread()
-        for target, again in second.plan_all(list(done.items())).items():
-            first = outcomes[target].plan
-            if first is not None and first.is_first_of_two and isinstance(again, Planned):
-                order = Order(target, done[target])
-                outcomes[target] = _added(outcomes[target], _carry_out(fs, work, order, again, keeping, 1))
-                again = work.plan_all([(target, order.options)])[target]  # noqa: PLW2901 (a third look)
-            outcomes[target] = _looked_again(outcomes[target], again)
-        for order in locked:
-            outcome = outcomes[order.target]._replace(healing=notes.get(order.target, ()))
-            outcomes[order.target] = _handed_over(fs, work, order, outcome, keeping)
+        refused = {order.target: refusal for order in orders if (refusal := _lock(fs, locks, order.target)) is not None}
+        locked = [order for order in orders if order.target not in refused]
+        outcomes = refused | _Recovery(fs, work, keeping).run(locked)
     if show is not None:
-        show("; ".join(f"{printable(each.path)}: {_ENDS.get(each.status, 'failed')}" for each in outcomes.values()))
+        ends = (f"{printable(end.path)}: {_ENDS.get(end.status, 'failed')}" for end in outcomes.values())
+        show("; ".join(ends))
     return [outcomes[order.target] for order in orders]
-
-
-def _touches_logs(outcome: Outcome) -> bool:
-    """Tell whether some logs are no longer what was read, so that they will be read again."""
-    plan = outcome.plan
-    actions = [] if plan is None else [action for each in plan.partitions for action in each.actions]
-    return not all(isinstance(action, ReplaceFile) for action in actions)
 
 
 def supervisor() -> Show | None:
@@ -120,141 +97,124 @@ def supervisor() -> Show | None:
     return show
 
 
-def _is_locked(fs: Fs, locks: contextlib.ExitStack, target: Target, outcomes: dict[Target, Outcome]) -> bool:
+def _lock(fs: Fs, locks: contextlib.ExitStack, target: Target) -> Outcome | None:
+    """Lock a log directory until `locks` ends; return the outcome of one that cannot be locked or has no logs."""
     try:
         ensure_logs(fs, target.path)
         locks.enter_context(lock_log_dir(target.path))
     except LogmendError as error:
-        outcomes[target] = failure(target.path, error)
-        return False
-    return True
+        return failure(target.path, error)
+    return None
 
 
-def _healed(fs: Fs, work: Work, order: Order, made: dict[Target, Made], keeping: Keeping) -> tuple[HealNote, ...]:
-    """Fill holes round by round, until nothing is left that can be filled; `made` gets the plan of what remains."""
-    filled: list[HealNote] = []
-    orders = Orders("", 0, version(), keeping.directory, keeping.discard)
-    while isinstance(planned := made[order.target], Planned):
+class _Recovery:
+    """The steps of a recovery, each for one locked log directory: heal, carry out, hand over."""
+
+    def __init__(self, fs: Fs, work: Work, keeping: Keeping) -> None:
+        self._fs, self._work, self._keeping = fs, work, keeping
+
+    def run(self, orders: Sequence[Order]) -> dict[Target, Outcome]:
+        """Take all log directories through one step before any goes on to the next: they are planned side by side."""
+        made = self._work.plan_all([(order.target, order.options) for order in orders])
+        notes: dict[Target, tuple[HealNote, ...]] = {}
+        for order in orders:
+            if order.replicas.sources:
+                made[order.target], notes[order.target] = self._heal(order, made[order.target])
+        first = {order.target: self._carry_out(order, made[order.target]) for order in orders}
+        last = first | self._look_again([order for order in orders if first[order.target].done], first)
+        return {
+            order.target: self._hand_over(order, last[order.target]._replace(healing=notes.get(order.target, ())))
+            for order in orders
+        }
+
+    def _look_again(self, orders: Sequence[Order], first: Mapping[Target, Outcome]) -> dict[Target, Outcome]:
+        """Plan again where something was done, and carry out the second of two plans; nothing may be left then."""
+        work = self._work if any(map(touches_logs, first.values())) else self._work.in_one_thread()
+        plans = work.plan_all([(order.target, order.options) for order in orders])
+        outcomes = {}
+        for order in orders:
+            outcome, again = first[order.target], plans[order.target]
+            if outcome.plan is not None and outcome.plan.is_first_of_two and isinstance(again, Planned):
+                # `agrees` judged the first plan; this one follows from it.
+                outcome = added(outcome, self._carry_out(Order(order.target, order.options), again, later_ms=1))
+                again = self._work.plan_all([(order.target, order.options)])[order.target]  # a third look
+            outcomes[order.target] = looked_again(outcome, again)
+        return outcomes
+
+    def _heal(self, order: Order, made: Made) -> tuple[Made, tuple[HealNote, ...]]:
+        """Fill holes round by round, until nothing is left that can be filled; return the plan of what remains."""
+        filled: list[HealNote] = []
+        orders = Orders("", 0, version(), self._keeping.directory, self._keeping.discard)
+        while isinstance(made, Planned):
+            try:
+                is_healed, notes = heal_round(self._fs, made.plan, order.replicas, orders, self._work.reporter)
+            except LogmendError as error:
+                return error, tuple(filled)
+            if not is_healed:
+                return made, (*filled, *notes)
+            filled += [note for note in notes if note.healed]
+            made = self._work.plan_all([(order.target, order.options)])[order.target]
+        return made, tuple(filled)
+
+    def _carry_out(self, order: Order, made: Made, later_ms: int = 0) -> Outcome:
+        """Carry out one plan; `later_ms` makes sure that what follows from a plan is told to be later than that."""
+        path, keeping = order.target.path, self._keeping
+        if not isinstance(made, Planned):
+            return failure(path, made)
+        plan = made.plan
+        effects = Executed(plan.plan_id)
         try:
-            done, notes = heal_round(fs, planned.plan, order.replicas, orders, work.reporter)
+            order.agrees(plan)
+            if plan.stopped:
+                return Outcome(path, plan.status, plan)
+            if plan.is_empty:
+                return Outcome(path, settled(plan), plan, done=0)
+            now_ms = time.time_ns() // 1_000_000 + later_ms
+            orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
+            contents, reporter = made.content_of, self._work.reporter
+            execute(self._fs, plan, contents, orders, reporter, threads=_APPLY_THREADS, together=True, effects=effects)
+            self._work.synced.setdefault(order.target, set()).update(effects.synced)
+        except PlanStale as error:
+            # A file that could not be read is no sign that it has changed: the finding says why, with status 5.
+            if plan.status is ExitStatus.ENVIRONMENT:
+                return Outcome(path, plan.status, plan)
+            return failure(path, error, plan)
         except LogmendError as error:
-            made[order.target] = error
-            break
-        filled += [note for note in notes if note.healed] if done else []
-        if not done:
-            return (*filled, *notes)
-        made |= work.plan_all([(order.target, order.options)])
-    return tuple(filled)
+            return stopped(failure(path, error, plan), effects, keeping)
+        except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)
+            return stopped(failure(path, OwnFault(path, error), plan), effects, keeping)
+        done, size = effects.actions, effects.kept_bytes
+        return Outcome(path, ExitStatus.CLEAN, plan, done=done, bytes_quarantined=size, plan_id=effects.plan_id)
 
-
-def _carry_out(fs: Fs, work: Work, order: Order, made: Made, keeping: Keeping, later_ms: int = 0) -> Outcome:
-    """Carry out one plan; `later_ms` makes sure that what follows from a plan is told to be later than that."""
-    path = order.target.path
-    if not isinstance(made, Planned):
-        return failure(path, made)
-    plan = made.plan
-    done = Executed(plan.plan_id)
-    try:
-        order.agrees(plan)
-        if plan.stopped:
-            return Outcome(path, plan.status, plan)
-        if plan.is_empty:
-            return Outcome(path, _settled(plan), plan, done=0)
+    def _hand_over(self, order: Order, outcome: Outcome) -> Outcome:
+        """Raise the recovery points of a log directory that is in order; without room for that it stays as it is."""
+        plan = outcome.after or outcome.plan
+        if order.keep_points or outcome.done is None or outcome.error is not None or plan is None:
+            return outcome
+        if plan.stopped or not plan.is_empty:
+            return outcome
+        later_ms = 2  # than what one plan, or two, have done just now
         now_ms = time.time_ns() // 1_000_000 + later_ms
-        orders = Orders(plan.plan_id, now_ms, version(), keeping.directory, keeping.discard)
-        contents, reporter = made.content_of, work.reporter
-        execute(fs, plan, contents, orders, reporter, threads=_APPLY_THREADS, together=True, done=done)
-        work.synced.setdefault(order.target, set()).update(done.synced)
-    except PlanStale as error:
-        # A file that could not be read is no sign that it has changed: the finding says why, with status 5.
-        return Outcome(path, plan.status, plan) if plan.status is ExitStatus.ENVIRONMENT else failure(path, error, plan)
-    except LogmendError as error:
-        return _stopped(failure(path, error, plan), done, keeping)
-    except Exception as error:  # noqa: BLE001 (what is wrong with us in one place must not stop the others)
-        return _stopped(failure(path, OwnFault(path, error), plan), done, keeping)
-    return Outcome(
-        path, ExitStatus.CLEAN, plan, done=done.actions, bytes_quarantined=done.kept_bytes, plan_id=done.plan_id
-    )
+        # What is done there has plans of its own.
+        orders = Orders("", now_ms, version(), self._keeping.directory, self._keeping.discard)
+        reporter, marker = self._work.reporter, order.options.clean_marker
+        synced = self._work.synced.get(order.target, set())
+        try:
+            handed = hand_over(self._fs, plan, orders, reporter, marker=marker, threads=_APPLY_THREADS, synced=synced)
+        except (NoRoom, DiskFull) as error:
+            hint = f"make room: the recovery points stay as they were, and all else is done: {error}"
+            return outcome._replace(hint=hint)
+        except LogmendError as error:
+            return outcome._replace(status=error.status, error=error, hint=next_step(error))
+        outcome = outcome._replace(handed=handed)
+        return self._keep_tails(order, outcome, plan, orders._replace(created_ms=now_ms + 1))
 
-
-def _stopped(outcome: Outcome, done: Executed, keeping: Keeping) -> Outcome:
-    """Return the outcome of a plan that an error ended, with what had been done by then."""
-    if done.changing:
-        return outcome._replace(partly="ended in the middle, as a crash would; recover again finishes it")
-    if done.freed:
-        where = "removed" if keeping.directory is None else f"moved to {printable(keeping.directory)}"
-        return outcome._replace(partly=f"{count(done.freed, 'leftover file')} {where}, nothing else done")
-    return outcome
-
-
-def _added(first: Outcome, second: Outcome) -> Outcome:
-    """Return the outcome of a plan and of the one that follows from it; the first is the one to be told."""
-    done = (first.done or 0) + (second.done or 0)
-    kept = first.bytes_quarantined + second.bytes_quarantined
-    return second._replace(plan=first.plan, plan_id=first.plan_id, done=done, bytes_quarantined=kept)
-
-
-def _looked_again(outcome: Outcome, again: Made) -> Outcome:
-    """Return the outcome with what a second look found; there must be nothing left to do."""
-    if outcome.error is not None:
-        return outcome
-    if not isinstance(again, Planned):
-        return outcome._replace(status=again.status, error=again, hint=next_step(again))
-    after = _with_held(again.plan, outcome.plan)
-    if after.is_empty:
-        return outcome._replace(status=after.status if after.stopped else _settled(after), after=after)
-    error = LogmendError(
-        f"{printable(outcome.path)}: its plan was carried out, and a second look still finds work: plan "
-        f"{after.plan_id}. Nothing that was cut is lost; do not start the broker"
-    )
-    hint = f"please report it, with what this shows: {command('plan', outcome.path)}"
-    return outcome._replace(status=error.status, after=after, error=error, hint=hint)
-
-
-def _with_held(after: LogDirPlan, before: LogDirPlan | None) -> LogDirPlan:
-    """Return the plan of the second look with every partition that the first one held.
-
-    Beside a marker that stays, the second look reads less than the first, which had to read for its own repairs.
-    """
-    held = {} if before is None else {each.partition: each for each in before.partitions if each.held}
-    partitions = (each if each.held else held.get(each.partition, each) for each in after.partitions)
-    return after._replace(partitions=tuple(partitions))
-
-
-def _handed_over(fs: Fs, work: Work, order: Order, outcome: Outcome, keeping: Keeping) -> Outcome:
-    """Raise the recovery points of a log directory that is in order; without room for that it stays as recovered."""
-    plan = outcome.after or outcome.plan
-    if order.keep_points or outcome.done is None or outcome.error is not None or plan is None:
-        return outcome
-    if plan.stopped or not plan.is_empty:
-        return outcome
-    later_ms = 2  # than what one plan, or two, have done just now
-    now_ms = time.time_ns() // 1_000_000 + later_ms
-    orders = Orders(
-        "", now_ms, version(), keeping.directory, keeping.discard
-    )  # what is done there has plans of its own
-    try:
-        marker = order.options.clean_marker
-        synced = work.synced.get(order.target, set())
-        handed = hand_over(fs, plan, orders, work.reporter, marker=marker, threads=_APPLY_THREADS, synced=synced)
-    except (NoRoom, DiskFull) as error:
-        return outcome._replace(hint=f"make room: the recovery points stay as they were, and all else is done: {error}")
-    except LogmendError as error:
-        return outcome._replace(status=error.status, error=error, hint=next_step(error))
-    return _tails_kept(fs, work, order, outcome._replace(handed=handed), orders._replace(created_ms=now_ms + 1))
-
-
-def _tails_kept(fs: Fs, work: Work, order: Order, outcome: Outcome, orders: Orders) -> Outcome:
-    plan = outcome.after or outcome.plan
-    if not order.keep_tail or plan is None:
-        return outcome
-    try:
-        kept = keep_tails(fs, plan, orders, work.reporter, most_bytes=order.keep_tail, days=order.keep_days)
-    except LogmendError as error:
-        return outcome._replace(hint=f"the tails were not kept: {error}")
-    return outcome._replace(tails=kept)
-
-
-def _settled(plan: LogDirPlan) -> ExitStatus:
-    """Return the status of a log directory for which nothing is left that could be done."""
-    return ExitStatus.HELD if plan.is_held else ExitStatus.CLEAN
+    def _keep_tails(self, order: Order, outcome: Outcome, plan: LogDirPlan, orders: Orders) -> Outcome:
+        if not order.keep_tail:
+            return outcome
+        limit, days, reporter = order.keep_tail, order.keep_days, self._work.reporter
+        try:
+            tails = keep_tails(self._fs, plan, orders, reporter, most_bytes=limit, days=days)
+        except LogmendError as error:
+            return outcome._replace(hint=f"the tails were not kept: {error}")
+        return outcome._replace(tails=tails)

@@ -136,25 +136,25 @@ def _inside(value: Mapping[str, object], log_dir: PurePath) -> None:
 
 
 def _options(plain: object) -> PlanOptions:
-    given = _object(plain, "options", _OPTIONS)
-    topics = given["topics"]
+    values = _object(plain, "options", _OPTIONS)
+    topics = values["topics"]
     checks = {
-        "depth": given["depth"] in DEPTHS,
-        "accept_loss": isinstance(given["accept_loss"], bool),
-        "clean_marker": isinstance(given["clean_marker"], bool),
-        "frees_deleted": isinstance(given["frees_deleted"], bool),
-        "roll_from": given["roll_from"] is None or _is_number(given["roll_from"], 0, INT64_MAX),
+        "depth": values["depth"] in DEPTHS,
+        "accept_loss": isinstance(values["accept_loss"], bool),
+        "clean_marker": isinstance(values["clean_marker"], bool),
+        "frees_deleted": isinstance(values["frees_deleted"], bool),
+        "roll_from": values["roll_from"] is None or _is_number(values["roll_from"], 0, INT64_MAX),
         "topics": isinstance(topics, list) and all(isinstance(topic, str) for topic in topics),
-        "index_interval_bytes": _is_number(given["index_interval_bytes"], 0, INT32_MAX),
-        "segment_index_bytes": _is_number(given["segment_index_bytes"], 12, INT32_MAX),
-        "metadata_dir": given["metadata_dir"] is None or bool(_place(given["metadata_dir"])),
-        "user": given["user"] is None or _is_number(given["user"], 0, (1 << 32) - 1),
-        "now_ms": given["now_ms"] is None or _is_number(given["now_ms"], 0, INT64_MAX),
+        "index_interval_bytes": _is_number(values["index_interval_bytes"], 0, INT32_MAX),
+        "segment_index_bytes": _is_number(values["segment_index_bytes"], 12, INT32_MAX),
+        "metadata_dir": values["metadata_dir"] is None or bool(_place(values["metadata_dir"])),
+        "user": values["user"] is None or _is_number(values["user"], 0, (1 << 32) - 1),
+        "now_ms": values["now_ms"] is None or _is_number(values["now_ms"], 0, INT64_MAX),
     }
     for name, is_right in checks.items():
         if not is_right:
             raise ConfigInvalid(f"options: {name} has no value that it can have")
-    return PlanOptions(**{**given, "topics": tuple(topics)})
+    return PlanOptions(**{**values, "topics": tuple(topics)})
 
 
 def _is_number(value: object, low: int, high: int) -> bool:

@@ -153,16 +153,16 @@ def find_targets(fs: ReadFs, names: Iterable[str], topics: Iterable[str] = ()) -
     A partition of a log directory that is named as well is part of that. Raises `ConfigInvalid` for `topics` that no
     partition matches.
     """
-    found: list[Target] = []
+    targets: list[Target] = []
     failed: list[Outcome] = []
     for name in names:
         try:
-            found.append(find_target(fs, name))
+            targets.append(find_target(fs, name))
         except (EnvironmentFault, ConfigInvalid) as error:
             failed.append(failure(PurePath(name), error))
-    ensure_topics(fs, found, topics)
-    whole = {target.path for target in found if target.kind is TargetKind.LOG_DIR}
-    return distinct(t for t in found if t.kind is TargetKind.LOG_DIR or t.path.parent not in whole), failed
+    ensure_topics(fs, targets, topics)
+    whole = {target.path for target in targets if target.kind is TargetKind.LOG_DIR}
+    return distinct(t for t in targets if t.kind is TargetKind.LOG_DIR or t.path.parent not in whole), failed
 
 
 def look_at_all(work: Work, targets: Sequence[Target], options: PlanOptions) -> list[Outcome]:
@@ -178,15 +178,15 @@ def look_at_all(work: Work, targets: Sequence[Target], options: PlanOptions) -> 
 
 def mark_duplicates(planned: Sequence[Planned]) -> None:
     """Add to the plans of several log directories the findings about partitions that lie in more than one of them."""
-    for name, places in find_duplicates([each.plan for each in planned]).items():
-        for each in planned:
-            here = [place for place in places if place.parent == each.plan.log_dir]
+    for name, places in find_duplicates([log_dir.plan for log_dir in planned]).items():
+        for log_dir in planned:
+            here = [place for place in places if place.parent == log_dir.plan.log_dir]
             others = ", ".join(printable(place) for place in places if place not in here)
             found = [Finding(Damage.DUPLICATE_PARTITION, place, f"{name} lies in {others} as well") for place in here]
             where = Where(Flushed.YES, valid_after=False, accept_loss=False, log_open=True, trims_padding=False)
             row = decide(Damage.DUPLICATE_PARTITION.subject, where)
             verdicts = tuple(Verdict(finding, row.letter, row.decision.value) for finding in found)
-            each.plan = each.plan._replace(verdicts=each.plan.verdicts + verdicts)
+            log_dir.plan = log_dir.plan._replace(verdicts=log_dir.plan.verdicts + verdicts)
 
 
 def is_in_use(log_dir: PurePath) -> bool:

@@ -48,34 +48,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console, environment: Mapping[str, str]) -> ExitStatus:
     """Show the state once, or with --watch until interrupted."""
-    place, kept = find_service(arguments, environment)
+    place, file = find_service(arguments, environment)
     most = 1 << 30 if arguments.all else MOST_FINDINGS
     if not arguments.watch:
-        found = _read(place, kept)
-        _say_silence(found, console)
-        return _show(found, console, most)
+        answer = _read(place, file)
+        _say_silence(answer, console)
+        return _show(answer, console, most)
     is_screen = console.is_text and console.out.isatty()
     try:
         console.say_at_once(_ALTERNATE if is_screen else "")
         while not console.is_gone:
-            _watch_once(place, kept, console, most, is_screen=is_screen)
+            _watch_once(place, file, console, most, is_screen=is_screen)
             time.sleep(max(arguments.every, 0.1))
     finally:
         console.say_at_once(_NORMAL if is_screen else "")
     return ExitStatus.CLEAN
 
 
-def _watch_once(place: PurePath, kept: PurePath, console: Console, most: int, *, is_screen: bool) -> None:
-    found = _read(place, kept)
+def _watch_once(place: PurePath, file: PurePath, console: Console, most: int, *, is_screen: bool) -> None:
+    answer = _read(place, file)
     if not is_screen:
-        _say_silence(found, console)
-        if found.told is not None:
-            _show(found, console, most, is_stream=True)
+        _say_silence(answer, console)
+        if answer.told is not None:
+            _show(answer, console, most, is_stream=True)
         console.say_at_once("\n" if console.is_text else "")
         return
-    lines = [] if found.silent is None else _silence(found)
-    if found.told is not None:
-        lines += render(found.told, console.style, now_ms=found.now_ms, most_findings=most)
+    lines = [] if answer.silent is None else _silence(answer)
+    if answer.told is not None:
+        lines += render(answer.told, console.style, now_ms=answer.now_ms, most_findings=most)
     size = shutil.get_terminal_size()
     if len(lines) > size.lines - 1:
         lines = [*lines[: size.lines - 2], "..."]
@@ -112,16 +112,16 @@ def _say_silence(found: _Read, console: Console) -> None:
         console.complain(line)
 
 
-def _show(found: _Read, console: Console, most: int, *, is_stream: bool = False) -> ExitStatus:
-    told, is_silent = found.told, found.silent is not None
-    if told is None:
+def _show(answer: _Read, console: Console, most: int, *, is_stream: bool = False) -> ExitStatus:
+    document, is_silent = answer.told, answer.silent is not None
+    if document is None:
         return ExitStatus.ENVIRONMENT
     if console.is_text:
-        console.say("\n".join(render(told, console.style, now_ms=found.now_ms, most_findings=most)))
+        console.say("\n".join(render(document, console.style, now_ms=answer.now_ms, most_findings=most)))
     else:
-        told = {**told, "is_answering": not is_silent}
-        console.raw(dumps(told, indent=None if is_stream else 2) + "\n")
-    return ExitStatus.ENVIRONMENT if is_silent else status_of(told)
+        document = {**document, "is_answering": not is_silent}
+        console.raw(dumps(document, indent=None if is_stream else 2) + "\n")
+    return ExitStatus.ENVIRONMENT if is_silent else status_of(document)
 
 
 def status_of(told: Mapping[str, Any]) -> ExitStatus:

@@ -253,24 +253,24 @@ def parse_toml(data: bytes, path: str) -> dict[str, object]:
         text = data.decode()
         if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
             raise ValueError(f"a line with more than {_MOST_DOTS:,} dots")
-        found: dict[str, object] = tomllib.loads(text)
-        if _depth(found) > _DEEPEST:
+        table: dict[str, object] = tomllib.loads(text)
+        if _depth(table) > _DEEPEST:
             raise ValueError(f"tables and lists lie more than {_DEEPEST} deep in one another")
     except (ValueError, RecursionError) as error:
         raise ConfigInvalid(f"config {printable(path)}: not TOML: {printable(str(error))}") from error
     known = [*(key.name for key in KEYS), "server_properties", *SERVICE_KEYS]
-    for name, value in found.items():
+    for name, value in table.items():
         if name not in known:
             what = f"{printable(name)} = {printable(repr(value))[:80]}"
             raise ConfigInvalid(f"config {printable(path)}: unknown key {what}{suggestion(name, known)}")
-    tables = found.get("log_dir", [])
+    tables = table.get("log_dir", [])
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
         shown = printable(repr(tables))[:80]
         raise ConfigInvalid(
             f"config {printable(path)}: log_dir: {shown} is no table of the service: write [[log_dir]] above path and "
             "mode, or log_dirs for a list of names"
         )
-    return found
+    return table
 
 
 def _depth(value: object) -> int:

@@ -18,18 +18,26 @@ Histogram = tuple[tuple[str, ...], tuple[int, ...], float]
 def listener_samples(status: ServiceStatus) -> Iterator[tuple[str, list[Sample]]]:
     """Yield each metric of the listeners with its samples."""
     for name, of in _PLAIN.items():
-        yield name, [((each.listen,), of(each)) for each in status.listeners]
+        yield name, [((listener.listen,), of(listener)) for listener in status.listeners]
     yield (
         "logmend_listener_ended_total",
-        [((each.listen, kind), count) for each in status.listeners for kind, count in sorted(each.ended.items())],
+        [
+            ((listener.listen, kind), count)
+            for listener in status.listeners
+            for kind, count in sorted(listener.ended.items())
+        ],
     )
     yield (
         "logmend_listener_requests_total",
-        [((each.listen, request.kind), request.count) for each in status.listeners for request in each.requests],
+        [
+            ((listener.listen, request.kind), request.count)
+            for listener in status.listeners
+            for request in listener.requests
+        ],
     )
     yield (
         "logmend_group_lag_records",
-        [((lag.group, lag.topic), lag.records) for each in status.listeners for lag in each.lags],
+        [((lag.group, lag.topic), lag.records) for listener in status.listeners for lag in listener.lags],
     )
 
 

@@ -1,4 +1,8 @@
-"""The rows of the ledger on one log directory: its partitions, their segments, and how far each is verified."""
+"""The rows of the ledger on one log directory: its partitions, their segments, and how far each is verified.
+
+`Page` is one thing, however long: the statements on the two tables, a method each. Who changes a column sees here all
+that read or write it, and no method calls another.
+"""
 
 from __future__ import annotations
 

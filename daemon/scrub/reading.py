@@ -232,17 +232,19 @@ class SegmentReadings:
             self._vanished(row)
             return
         if row.base != bases[-1]:
-            seen = diagnose_closed(self._context.disk, directory, row.base, self._context.options, self._reader)
+            diagnosis = diagnose_closed(self._context.disk, directory, row.base, self._context.options, self._reader)
         else:
             point = self._context.flushed(partition.name)
             if point is None:
                 self._vanished(row)
                 return
-            seen = diagnose_flushed(self._context.disk, directory, row.base, Seen(0, row.base), point, self._reader)
-        if self._is_settled(due, seen):
-            self._follow_up.found_again(partition, row.base, seen)
-            verdict = self._follow_up.judge(partition, row.base, seen, due.position, due.error)
-            source = "device" if seen.from_device else "cache"
+            diagnosis = diagnose_flushed(
+                self._context.disk, directory, row.base, Seen(0, row.base), point, self._reader
+            )
+        if self._is_settled(due, diagnosis):
+            self._follow_up.found_again(partition, row.base, diagnosis)
+            verdict = self._follow_up.judge(partition, row.base, diagnosis, due.position, due.error)
+            source = "device" if diagnosis.from_device else "cache"
             self._note(row, segment_files(self._context.disk, directory, row.base).log_stat, verdict, source)
 
     def _is_settled(self, due: _Suspicion, seen: Diagnosis) -> bool:
@@ -262,19 +264,19 @@ class SegmentReadings:
         if not self._census.has_same_topic(partition):
             self._census.renew(row.directory)
             return
-        seen = digest_again(self._context.disk, directory, row.base, self._reader)
-        if not self._is_settled(due, seen):
+        diagnosis = digest_again(self._context.disk, directory, row.base, self._reader)
+        if not self._is_settled(due, diagnosis):
             return
         stat = segment_files(self._context.disk, directory, row.base).log_stat
-        source = "device" if seen.from_device else "cache"
-        if not self._has_other_digest(row, stat.size, seen.digest):
+        source = "device" if diagnosis.from_device else "cache"
+        if not self._has_other_digest(row, stat.size, diagnosis.digest):
             self._sound(row, stat, source)
             return
         evidence = (
             f"every checksum holds, but its batches are not those of its last verification: digest {row.digest} then, "
-            f"{seen.digest} now"
+            f"{diagnosis.digest} now"
         )
         self._follow_up.changed_in_place(
-            partition, row.base, stat.size, evidence, ON_DISK if seen.from_device else UNCONFIRMED
+            partition, row.base, stat.size, evidence, ON_DISK if diagnosis.from_device else UNCONFIRMED
         )
         self._note(row, stat, "damaged", source)

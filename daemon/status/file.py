@@ -30,19 +30,19 @@ class StatusFile:
         self._tried = self._written = float("-inf")
         self._has_failed = False
 
-    def write(self, found: ServiceStatus, *, is_last: bool = False) -> None:
+    def write(self, status: ServiceStatus, *, is_last: bool = False) -> None:
         """Write a status that has changed, but not too often; the last one always."""
         now = self._clock.monotonic()
         if not is_last:
             if now - self._tried < _EVERY_SECONDS:
                 return
             self._tried = now
-            still = replace(found, now_ms=0, counters={})
+            still = replace(status, now_ms=0, counters={})
             if still == self._shown and now - self._written < _AT_LEAST_SECONDS:
                 return
             self._shown = still
         try:
-            self._replace(self._encode(found))
+            self._replace(self._encode(status))
         except EnvironmentFault as fault:
             self._shown = None
             if not self._has_failed:

@@ -49,8 +49,10 @@ _ORDER: Final = list(Level)
 def _remarks(status: ServiceStatus) -> Iterator[Headline]:
     """Yield a remark on all that is not as it should be, in no order."""
     dirs = status.log_dirs
-    yield from _of_dirs(Level.BAD, "offline", [each for each in dirs if each.state is DirState.OFFLINE], dirs)
-    yield from _of_dirs(Level.ATTENTION, "absent", [each for each in dirs if each.state is DirState.ABSENT], dirs)
+    yield from _of_dirs(Level.BAD, "offline", [log_dir for log_dir in dirs if log_dir.state is DirState.OFFLINE], dirs)
+    yield from _of_dirs(
+        Level.ATTENTION, "absent", [log_dir for log_dir in dirs if log_dir.state is DirState.ABSENT], dirs
+    )
     yield from _of_findings(status)
     yield from _of_suspects(dirs)
     yield from _of_recovery(dirs)
@@ -58,9 +60,9 @@ def _remarks(status: ServiceStatus) -> Iterator[Headline]:
         if listener.reason and listener.reason not in PASSING:
             text = f"Kafka clients are not served at {printable(listener.listen)}: {printable(listener.reason)}"
             yield Headline(Level.BAD, text)
-    for each in dirs:
-        if each.state not in (DirState.OFFLINE, DirState.ABSENT):
-            yield from _of_promises(each)
+    for log_dir in dirs:
+        if log_dir.state not in (DirState.OFFLINE, DirState.ABSENT):
+            yield from _of_promises(log_dir)
 
 
 def _of_dirs(

@@ -23,15 +23,17 @@ _WORDS: Final = {
 def status_line(status: ServiceStatus) -> str:
     """Return recoveries first, then how many directories are in each state, then findings."""
     parts = ["stopping"] if status.stopping else []
-    parts += [_recovery(each) for each in status.log_dirs if each.state is DirState.RECOVERING]
-    states: Counter[DirState] = Counter(each.state for each in status.log_dirs if each.state is not DirState.RECOVERING)
+    parts += [_recovery(log_dir) for log_dir in status.log_dirs if log_dir.state is DirState.RECOVERING]
+    states: Counter[DirState] = Counter(
+        log_dir.state for log_dir in status.log_dirs if log_dir.state is not DirState.RECOVERING
+    )
     parts += [f"{word} {states[state]}" for state, word in _WORDS.items() if states[state]]
     parts += [
-        f"{printable(each.path)}: {printable(each.reason)}"
-        for each in status.log_dirs
-        if each.state in (DirState.OFFLINE, DirState.ABSENT)
+        f"{printable(log_dir.path)}: {printable(log_dir.reason)}"
+        for log_dir in status.log_dirs
+        if log_dir.state in (DirState.OFFLINE, DirState.ABSENT)
     ]
-    findings = sum(len(each.findings) for each in status.log_dirs)
+    findings = sum(len(log_dir.findings) for log_dir in status.log_dirs)
     if findings:
         parts.append(count(findings, "finding"))
     return "; ".join(parts)

@@ -16,11 +16,11 @@ from recovery.segment.index_checks import IndexChecks, check_against_batches, fi
 from recovery.segment.segment_files import SegmentFiles
 from storage.base.errors import FileVanished
 from storage.base.names import FileRole, segment_file_name
+from storage.base.rows import BatchRows, Stop
 from storage.base.units import Offset
 from storage.disk.fs import FileStat, ReadFile, read_all
 from storage.index.txn_index import LoadSanity, check_as_on_load
 from storage.kernel.fold import SegmentFold
-from storage.kernel.rows import BatchRows, Stop
 from storage.reading.log_reader import LogReader, LogScan, LogWalk
 
 PIECE: Final = 8 << 20

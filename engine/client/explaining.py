@@ -24,11 +24,11 @@ from engine.settings.broker_settings import read_broker_settings
 from storage.base.config import LogConfig
 from storage.base.errors import FileVanished
 from storage.base.names import FileRole, parse_directory_name
+from storage.base.rows import BatchRows, Stop
 from storage.base.units import Offset, TopicPartition
 from storage.cleanup.cleanable import Cleanable, LogState, assess
 from storage.cleanup.retention import LogEnds, RetentionPolicy, Verdict, retain
 from storage.disk.fs import ReadFs
-from storage.kernel.rows import BatchRows, Stop
 from storage.producers.producer_state import ProducerState
 from storage.reading.log_reader import LogReader, find_sound_batch
 from storage.segment.segment import LogSegment

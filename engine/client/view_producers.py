@@ -9,10 +9,10 @@ from typing import Final
 
 from storage.base.errors import CorruptData
 from storage.base.names import FileRole, FileState, parse_file_name, snapshot_file_name
+from storage.base.rows import BatchRows
 from storage.base.units import INT64_MAX, Offset
 from storage.disk.fs import FileKind, ReadFs, read_all
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import BatchRows
 from storage.producers.producer_state import ProducerState, decode_snapshot
 from storage.producers.producers import events_of
 from storage.reading.log_reader import LogReader

@@ -25,7 +25,7 @@ from checkpoint.offsets import (
 from engine.logdir.epoch_file import NO_EPOCH, EpochFile
 from engine.logdir.partition import Partition
 from engine.logdir.partitions import mark_deleted, remove_directory
-from engine.logdir.recovering import needs_a_look, recover_log_dir, refuse_tiered, trim_indexes
+from engine.logdir.recovering import needs_a_look, recover_log_dir, refuse_tiered
 from engine.settings.identity import is_absent
 from engine.settings.options import ManagerOptions
 from recovery.plan.plan import LogDirPlan
@@ -90,15 +90,6 @@ class LogDir:
         parsed = [parse_directory_name(name) for name in names if name not in _STRANGERS]
         return [directory for directory in parsed if directory.partition.topic != METADATA_TOPIC]
 
-    def _unopened(self) -> list[str]:
-        """Return the directories of logs that a broker opens and we do not: stray, moving in, and the metadata log."""
-        names = [name for name, stat in self._fs.entries(self.path).items() if stat.kind is FileKind.DIRECTORY]
-        others = (DirectoryState.STRAY, DirectoryState.FUTURE)
-        return [
-            *(d.name for d in self.directories() if d.state in others),
-            *(name for name in names if name == f"{METADATA_TOPIC}-0"),
-        ]
-
     def recover(self, now_ms: int) -> None:
         """Recover the directory, unless it was shut down cleanly. A marker of that stays.
 
@@ -133,9 +124,6 @@ class LogDir:
         with contextlib.suppress(FileVanished):
             self._fs.remove(self.path / CLEAN_SHUTDOWN)
         self._fs.sync_dir(self.path)
-        if not self._is_clean:
-            for name in self._unopened():
-                trim_indexes(self._fs, self.path / name)
         delay = self.options.defaults.file_delete_delay_ms
         deleted = [self.path / d.name for d in self.directories() if d.state is DirectoryState.DELETE]
         # They have waited since they were given that name; else who opens for a moment only would never remove any.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Final
 
 from checkpoint.leader_epoch import FILE_NAME as EPOCHS
 from checkpoint.leader_epoch import read_epochs
@@ -20,9 +19,7 @@ from recovery.segment.memory import Memory
 from storage.base.errors import CorruptData, FileVanished, LogmendError, printable
 from storage.base.names import DirectoryName, FileName, FileRole, FileState, parse_file_name
 from storage.base.units import Offset
-from storage.disk.fs import FileKind, Fs, ReadFs, read_all
-from storage.disk.second_names import cut_file
-from storage.index.indexes import IndexKind, used_length
+from storage.disk.fs import FileKind, Fs, ReadFs
 
 
 def recover_log_dir(fs: Fs, log_dir: PurePath, options: ManagerOptions, now_ms: int) -> LogDirPlan:
@@ -32,7 +29,8 @@ def recover_log_dir(fs: Fs, log_dir: PurePath, options: ManagerOptions, now_ms: 
     `LogmendError` if the second look finds work, which is a fault of ours.
     """
     # No broker scans the logs after this: their last time indexes, too, have to end with the largest timestamp.
-    wanted = options.recovery._replace(clean_marker=True)
+    # A directory of ours is recovered whole, whatever topics are selected: one marker stands for all of its logs.
+    wanted = options.recovery._replace(clean_marker=True, topics=())
 
     def look(memory: Memory | None = None) -> Planned:
         return plan_log_dir(fs, log_dir, wanted, options.reporter, options.jobs, memory, LIST_ALL)
@@ -104,26 +102,3 @@ def needs_a_look(fs: ReadFs, directory: PurePath) -> bool:
 
 def _bases(names: list[FileName], role: FileRole) -> set[int | None]:
     return {name.base_offset for name in names if name.role is role}
-
-
-def trim_indexes(fs: Fs, directory: PurePath) -> None:
-    """Take the preallocated zeros off the indexes of a directory that a crash left and that is not opened here.
-
-    A broker trims them when it closes a log; a clean shutdown marker says that this was done, and it would take the
-    zeros for entries. Raises `ReadFault` and `WriteFault`.
-    """
-    entries = fs.entries(directory)
-    for name, stat in entries.items():
-        parsed = parse_file_name(name)
-        kind = None if parsed is None or parsed.state is not FileState.LIVE else _KINDS.get(parsed.role)
-        if kind is None or stat.kind is not FileKind.FILE or not stat.size:
-            continue
-        path = directory / name
-        log = entries.get(path.with_suffix(FileRole.LOG.value).name)
-        size = used_length(read_all(fs, path, _INDEX_LIMIT), kind, 0 if log is None else log.size)
-        if size < stat.size:
-            cut_file(fs, path, size)
-
-
-_KINDS: Final = {FileRole.INDEX: IndexKind.OFFSET, FileRole.TIME_INDEX: IndexKind.TIME}
-_INDEX_LIMIT: Final = 1 << 31

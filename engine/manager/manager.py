@@ -1,4 +1,6 @@
-"""LogManager: owns log directories, opens their logs, keeps their topics, and does in time what logs need done.
+"""LogManager: owns log directories, opens their logs, keeps their topics, and does one thing to one log at a time.
+
+What concerns all of them is `Online` (which work) and `Upkeep` (what is due by now).
 
 docs/reference/python-api.md describes its use: the order of calls, the thread rule, what a crash leaves. In short,
 `open` locks and recovers; then topics, appends and reads in any order, with `run_due` about once a second; `close`
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import PurePath
 from types import TracebackType
 from typing import Self
@@ -19,13 +22,14 @@ from engine.logdir.log_dir import LogDir
 from engine.logdir.opening import claim_log_dirs, ensure_online, open_log_dirs
 from engine.logdir.partition import Partition
 from engine.manager.cleaning import Cleaner
-from engine.manager.schedule import Schedule, Task
+from engine.manager.online import Online
+from engine.manager.schedule import Schedule
 from engine.manager.topics import Topics
+from engine.manager.upkeep import Upkeep
 from engine.settings.options import ManagerOptions
 from engine.settings.refusals import PartitionOffline, UnknownTopic
-from storage.base.errors import DiskFull, EnvironmentFault, FileVanished, LogmendError
+from storage.base.errors import EnvironmentFault, FileVanished, LogmendError
 from storage.base.names import FileRole
-from storage.base.refusals import LogUnusable
 from storage.base.units import INT64_MAX, Epoch, Offset, TopicPartition
 from storage.disk.fs import Fs
 from storage.disk.wrapped_fs import InheritingFs
@@ -43,9 +47,11 @@ class LogManager:
     def __init__(self, fs: Fs, log_dirs: Sequence[LogDir], options: ManagerOptions, now_ms: int) -> None:
         """For `open` alone."""
         self.fs, self.log_dirs, self.options = fs, tuple(log_dirs), options
-        self.topics = Topics(fs, self.log_dirs, options, self.fenced)
+        self._online = Online(self.log_dirs)
+        self.topics = Topics(fs, self.log_dirs, options, self._online.fenced)
         self.cleaner = Cleaner(fs, options.cleaner_memory_bytes, options.cleaner_throttle)
-        self._schedule = Schedule(self._tasks(), now_ms)
+        self._upkeep = Upkeep(self._online, self.cleaner, options)
+        self._schedule = Schedule(self._upkeep.tasks(), now_ms)
 
     @classmethod
     def open(cls, fs: Fs, paths: Sequence[PurePath], now_ms: int, options: ManagerOptions | None = None) -> LogManager:
@@ -67,7 +73,7 @@ class LogManager:
             for log_dir in log_dirs:
                 log_dir.go_offline("opening was given up")
             raise
-        manager.each_log_dir(lambda log_dir: log_dir.remove_due(now_ms))
+        manager.remove_due(now_ms)
         ensure_online(log_dirs)
         return manager
 
@@ -91,21 +97,16 @@ class LogManager:
 
     def partitions(self) -> Iterator[tuple[LogDir, Partition]]:
         """Yield the open partitions of the log directories that are online, each with its own."""
-        for log_dir in self.log_dirs:
-            if log_dir.offline is None:
-                yield from ((log_dir, partition) for partition in log_dir)
+        return self._online.partitions()
 
     def _find(self, name: TopicPartition) -> tuple[LogDir, Partition]:
-        for log_dir in self.log_dirs:
-            partition = log_dir.partitions.get(name)
-            if partition is not None:
-                if log_dir.offline is not None:
-                    raise PartitionOffline(name, log_dir.offline)
-                return log_dir, partition
+        place = self._online.find(name)
+        if place is not None:
+            return place
         topic = self.topics.get(name.topic)
         if not 0 <= name.partition < topic.partitions:
             raise UnknownTopic(name.topic, name.partition)
-        reasons = [log_dir.offline for log_dir in self.log_dirs if log_dir.offline is not None]
+        reasons = [*self.offline.values()]
         raise PartitionOffline(name, reasons[0] if reasons else "no log directory that was opened has it")
 
     # ---- what is done to one log
@@ -235,18 +236,9 @@ class LogManager:
             log_dir.remove_later(truncated.removed, now_ms + partition.log.config.file_delete_delay_ms)
         return truncated
 
-    @contextlib.contextmanager
-    def fenced(self, log_dir: LogDir) -> Iterator[None]:
+    def fenced(self, log_dir: LogDir) -> AbstractContextManager[None]:
         """Take the log directory offline if what is done in here fails for good; the error goes on its way."""
-        try:
-            yield
-        except DiskFull as fault:
-            if any(partition.is_dead for partition in log_dir):  # it was a sync
-                log_dir.go_offline(str(fault))
-            raise
-        except (EnvironmentFault, LogUnusable) as fault:
-            log_dir.go_offline(str(fault))
-            raise
+        return self._online.fenced(log_dir)
 
     # ---- schedules: each is a plain function of the time
 
@@ -257,101 +249,32 @@ class LogManager:
         """
         return self._schedule.run_due(now_ms)
 
-    def _tasks(self) -> list[tuple[int, Task]]:
-        def expire(now_ms: int) -> list[LogmendError]:
-            self.expire_producers(now_ms)
-            return []
-
-        def in_each(work: Callable[[LogDir], object]) -> Task:
-            return lambda _: self.each_log_dir(work)
-
-        intervals = self.options.intervals
-        return [
-            (intervals.flush_ms, self.flush_due),
-            (intervals.retention_ms, self.retain),
-            (intervals.compaction_ms, self.compact),
-            (intervals.producers_ms, expire),
-            (intervals.removal_ms, lambda now_ms: self.each_log_dir(lambda log_dir: log_dir.remove_due(now_ms))),
-            # After what moves the points, so that one call writes what it has done.
-            (intervals.recovery_points_ms, in_each(LogDir.write_recovery_points)),
-            (intervals.log_starts_ms, in_each(LogDir.write_log_starts)),
-            (intervals.high_watermarks_ms, in_each(LogDir.write_high_watermarks)),
-        ]
-
     def flush_due(self, now_ms: int) -> list[LogmendError]:
         """Flush logs that have rolled, or whose `flush.ms` have gone by."""
-        return self._each(lambda _, partition: partition.flush_due(now_ms))
+        return self._upkeep.flush_due(now_ms)
 
     def retain(self, now_ms: int) -> list[LogmendError]:
         """Delete the segments that retention does not keep."""
-
-        def one(log_dir: LogDir, partition: Partition) -> None:
-            removed = partition.retain(now_ms)
-            log_dir.remove_later(removed, now_ms + partition.log.config.file_delete_delay_ms)
-
-        return self._each(one)
+        return self._upkeep.retain(now_ms)
 
     def compact(self, now_ms: int) -> list[LogmendError]:
-        """Compact every partition that is due, the dirtiest first, each once; return what went wrong.
-
-        Where the options say that nothing is to be compacted, nothing is.
-        One that is damaged stays as it is, and is tried again after a while; `cleaner.uncleanable` says which and why.
-        """
-        if not self.options.compacts:
-            return []
-        due: list[tuple[float, LogDir, Partition]] = []
-
-        def judge(log_dir: LogDir, partition: Partition) -> None:
-            ratio = self.cleaner.due_ratio(log_dir, partition, now_ms)
-            if ratio is not None:
-                due.append((ratio, log_dir, partition))
-            self.options.cleaner_throttle(0)  # with many partitions this takes long as well
-
-        failed = self._each(judge)
-        ordered = [(d, p) for _, d, p in sorted(due, key=lambda entry: -entry[0])]
-        return failed + self._each(lambda d, p: self.cleaner.clean(d, p, now_ms), ordered)
+        """Compact every partition that is due, each once, unless the options rule it out."""
+        return self._upkeep.compact(now_ms)
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that were silent for too long; return their number."""
-        return sum(partition.log.expire_producers(now_ms) for _, partition in self.partitions())
+        return self._upkeep.expire_producers(now_ms)
 
-    def each_log_dir(self, work: Callable[[LogDir], object]) -> list[LogmendError]:
-        """Do `work` in each log directory that is online; return what went wrong."""
-        failed: list[LogmendError] = []
-        for log_dir in self.log_dirs:
-            if log_dir.offline is None:
-                try:
-                    with self.fenced(log_dir):
-                        work(log_dir)
-                except LogmendError as fault:
-                    failed.append(fault)
-        return failed
-
-    def _each(
-        self,
-        work: Callable[[LogDir, Partition], object],
-        among: Iterable[tuple[LogDir, Partition]] | None = None,
-    ) -> list[LogmendError]:
-        """Do `work` to each open partition; one that fails does not stop the others.
-
-        Those that `work` lets others close meanwhile are left out.
-        """
-        failed: list[LogmendError] = []
-        for log_dir, partition in list(self.partitions() if among is None else among):
-            if log_dir.offline is None and log_dir.partitions.get(partition.name) is partition:
-                try:
-                    with self.fenced(log_dir):
-                        work(log_dir, partition)
-                except LogmendError as fault:
-                    failed.append(fault)
-        return failed
+    def remove_due(self, now_ms: int) -> list[LogmendError]:
+        """Remove files and directories whose time of grace is over."""
+        return self._upkeep.remove_due(now_ms)
 
     # ---- the end
 
     @property
     def offline(self) -> Mapping[PurePath, str]:
         """The log directories that are offline, and why."""
-        return {log_dir.path: log_dir.offline for log_dir in self.log_dirs if log_dir.offline is not None}
+        return self._online.reasons()
 
     def close(self) -> None:
         """Shut down cleanly: flush and close all logs, write the checkpoints, leave the marker last.
@@ -360,13 +283,12 @@ class LogManager:
         all the same, and the first error is raised then. Harmless when closed already.
         """
         failed: list[LogmendError] = []
-        for log_dir in self.log_dirs:
-            if log_dir.offline is None:
-                try:
-                    log_dir.close()
-                except LogmendError as fault:
-                    failed.append(fault)
-                log_dir.offline = "closed"
+        for log_dir in self._online.log_dirs():
+            try:
+                log_dir.close()
+            except LogmendError as fault:
+                failed.append(fault)
+            log_dir.offline = "closed"
         if failed:
             raise failed[0]
 

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from storage.base.errors import FileVanished, PlanStale
-from storage.disk.buffers import page_aligned
-from storage.disk.fs import FileKind, FileStat, Fs, ReadFs
+from storage.base.errors import FileVanished
+from storage.disk.fs import CHUNK, FileKind, FileStat, Fs, ReadFs, pieces_of
 
 if TYPE_CHECKING:
     import hashlib
 
-CHUNK: Final = 1 << 20
 _PREALLOCATED: Final = (".index", ".timeindex")
 
 
@@ -31,14 +29,10 @@ def write_new(fs: Fs, path: PurePath, pieces: Iterable[bytes], like: FileStat, *
 
 def range_of(fs: ReadFs, source: PurePath, position: int, size: int, digest: hashlib._Hash) -> Iterator[bytes]:
     """Yield a range of a file in pieces, which go into the digest; `PlanStale` where it is shorter than that."""
-    buffer = page_aligned(CHUNK)
     with fs.open_read(source) as file:
-        for at in range(position, position + size, CHUNK):
-            part = buffer[: min(CHUNK, position + size - at)]
-            if file.read_into(at, part) < len(part):
-                raise PlanStale(source, "it has shrunk")
-            digest.update(part)
-            yield bytes(part)
+        for piece in pieces_of(file, source, position, size):
+            digest.update(piece)
+            yield bytes(piece)
 
 
 def data_end(fs: ReadFs, path: PurePath, size: int) -> int:

@@ -58,7 +58,7 @@ def execute(  # noqa: PLR0913 (what a plan does not say)
     threads: int = 1,
     together: bool = False,
     healed: Healed = lambda *_: (),
-    done: Executed | None = None,
+    effects: Executed | None = None,
 ) -> Executed:
     """Carry out `plan`, whose log directory the caller has locked.
 
@@ -72,11 +72,11 @@ def execute(  # noqa: PLR0913 (what a plan does not say)
     check_preconditions(fs, plan.preconditions)
     for partition in plan.partitions:
         check_preconditions(fs, partition.preconditions)
-    done = Executed(orders.plan_id) if done is None else done
+    effects = Executed(orders.plan_id) if effects is None else effects
     if plan.is_empty:
-        return done
+        return effects
     changing = [partition for partition in plan.partitions if partition.actions]
-    run = _Run(fs, plan, orders, changing, done, threads, together=together and orders.quarantine_dir is None)
+    run = _Run(fs, plan, orders, changing, effects, threads, together=together and orders.quarantine_dir is None)
     # To start a thread takes as long as many a sync, so there are not as many for each of the directories.
     sync_threads = max(SYNC_THREADS // min(threads, len(changing) or 1), 2)
     run.room.check()
@@ -88,9 +88,9 @@ def execute(  # noqa: PLR0913 (what a plan does not say)
             run.free()
         run.stage(contents, healed, sync_threads)
         run.room.check_left()
-    done.changing = True
+    effects.changing = True
     run.change(reporter)
-    return done
+    return effects
 
 
 def check_preconditions(fs: ReadFs, preconditions: Iterable[Precondition]) -> None:
@@ -114,12 +114,12 @@ class _Run:
         plan: LogDirPlan,
         orders: Orders,
         changing: Sequence[RecoveryPlan],
-        done: Executed,
+        effects: Executed,
         threads: int,
         *,
         together: bool,
     ) -> None:
-        self._fs, self._plan, self._orders, self._done = fs, plan, orders, done
+        self._fs, self._plan, self._orders, self._done = fs, plan, orders, effects
         self._root = Part.of_log_dir(plan, orders)
         self._parts = {partition.partition: Part.of_partition(partition, orders) for partition in changing}
         self._all = [self._root, *self._parts.values()]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from recovery.apply.copying import CHUNK, data_end, drop, range_of, write_new
+from recovery.apply.copying import data_end, drop, range_of, write_new
 from recovery.apply.part import Part, piece_path
 from recovery.evidence.manifest import Item, Manifest, encode
 from recovery.plan.digest import new_digest
@@ -23,7 +23,7 @@ from recovery.plan.plan import (
     TruncateTo,
 )
 from storage.base.errors import PlanStale
-from storage.disk.fs import FileStat, Fs, ReadFs, temporary_name
+from storage.disk.fs import CHUNK, FileStat, Fs, ReadFs, temporary_name
 
 if TYPE_CHECKING:
     import hashlib
@@ -132,15 +132,15 @@ class Keeper:
 
     def _old(self, path: PurePath, reason: str, result_size: int, result_sha256: str) -> Item:
         """Keep a file that another one takes the place of: by a second name, elsewhere as a copy."""
-        stat, kept = self._fs.stat(path), self._part.kept(path)
+        stat, copy = self._fs.stat(path), self._part.kept(path)
         kept_size, sha256 = None, ""
         if self._elsewhere:
-            kept_size, sha256 = self._copy_old(path, stat, kept)
+            kept_size, sha256 = self._copy_old(path, stat, copy)
         else:
-            drop(self._fs, kept)
-            self._fs.link(path, kept)
+            drop(self._fs, copy)
+            self._fs.link(path, copy)
         return Item(
-            "replaced", path.name, reason, kept.name, size=stat.size, sha256=sha256, mtime_ns=stat.mtime_ns,
+            "replaced", path.name, reason, copy.name, size=stat.size, sha256=sha256, mtime_ns=stat.mtime_ns,
             result_size=result_size, result_sha256=result_sha256, kept_size=kept_size,
         )  # fmt: skip
 
@@ -162,7 +162,10 @@ class Keeper:
 
 
 def spliced(fs: ReadFs, action: SpliceSegment, healed: Healed, digest: hashlib._Hash) -> Iterator[bytes]:
-    """Yield a healed log: its own sound pieces, and what a replica has for the holes between them."""
+    """Yield a healed log: its own sound pieces, and what a replica has for the holes between them.
+
+    It is read twice: the manifest, which names the digest of the whole, is durable before a new file is begun.
+    """
     for number, piece in enumerate(action.pieces):
         if piece.position is not None:
             yield from range_of(fs, action.path, piece.position, piece.size, digest)

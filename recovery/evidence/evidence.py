@@ -184,7 +184,7 @@ def decode_manifest(lines: Iterable[bytes]) -> dict[str, dict[str, FileEvidence]
     Strict: raises `CheckpointCorrupt` for anything that `encode_manifest` does not write, for a manifest that was cut
     short or changed, and `UnsupportedFormat` for one of a later release.
     """
-    found: dict[str, dict[str, FileEvidence]] = {}
+    log_dirs: dict[str, dict[str, FileEvidence]] = {}
     digest, count = hashlib.sha256(), 0
     files: dict[str, FileEvidence] | None = None
     for line in lines:
@@ -197,15 +197,15 @@ def decode_manifest(lines: Iterable[bytes]) -> dict[str, dict[str, FileEvidence]
         digest.update(line)
         count += 1
         if files is None:
-            files = found.setdefault(_head(plain), {})
+            files = log_dirs.setdefault(_head(plain), {})
             continue
         evidence = _file(plain)
         if evidence.file in files:
             raise CheckpointCorrupt(f"{evidence.file!r:.80} stands twice")
         files[evidence.file] = evidence
-    if files is not None or not found:
+    if files is not None or not log_dirs:
         raise CheckpointCorrupt("the manifest has no end: it was cut short")
-    return found
+    return log_dirs
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
@@ -275,21 +275,21 @@ def _range(evidence: FileEvidence) -> tuple[int | None, int | None]:
     return evidence.first_offset, evidence.next_offset - 1
 
 
-def _changes(fs: ReadFs, path: PurePath, wanted: FileEvidence, found: FileEvidence) -> Iterator[Difference]:
-    size = "" if found.size == wanted.size else f"{found.size} bytes, {wanted.size} in the manifest; "
-    then, now = ({block.number: block for block in each.blocks} for each in (wanted, found))
+def _changes(fs: ReadFs, path: PurePath, wanted: FileEvidence, actual: FileEvidence) -> Iterator[Difference]:
+    size = "" if actual.size == wanted.size else f"{actual.size} bytes, {wanted.size} in the manifest; "
+    then, now = ({block.number: block for block in each.blocks} for each in (wanted, actual))
     if not then and not now:
         yield Difference(wanted.file, "changed", f"{size}its SHA-256 is another")
         return
-    told = False
+    is_reported = False
     for number in sorted(then.keys() | now.keys()):
         if then.get(number) == now.get(number):
             continue
-        told = True
+        is_reported = True
         block = then.get(number) or now[number]
-        evidence = f"{size}{_batches(fs, path, block, found)}"
+        evidence = f"{size}{_batches(fs, path, block, actual)}"
         yield Difference(wanted.file, "changed", evidence, block.first_offset, block.last_offset)
-    if not told:
+    if not is_reported:
         yield Difference(wanted.file, "changed", f"{size}the batches are the same, other bytes are not")
 
 

@@ -54,16 +54,16 @@ def find_kept(fs: ReadFs, directories: Iterable[PurePath]) -> tuple[list[Kept], 
     Oldest first. A quarantine directory, as named with `--quarantine`, is searched in the same way, two levels deep;
     so is one that a log directory's record names.
     """
-    kept: dict[PurePath, Kept] = {}
+    copies: dict[PurePath, Kept] = {}
     bad: dict[PurePath, Unreadable] = {}
     for place in _places(fs, directories):
         for one in _manifests(fs, place, bad):
             if not one.manifest.copies_in:
-                kept[one.path] = one
+                copies[one.path] = one
                 continue
             for elsewhere in _recorded(fs, one, bad):
-                kept[elsewhere.path] = elsewhere
-    ordered = sorted(kept.values(), key=lambda k: (k.manifest.created_ms, k.manifest.plan_id, str(k.place)))
+                copies[elsewhere.path] = elsewhere
+    ordered = sorted(copies.values(), key=lambda k: (k.manifest.created_ms, k.manifest.plan_id, str(k.place)))
     return ordered, list(bad.values())
 
 

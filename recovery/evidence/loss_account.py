@@ -17,10 +17,10 @@ from recovery.heal.replica import DirectorySource, ReplicaSource, ReplicaUnusabl
 from recovery.segment.losses import BEHIND_A_CUT, BELOW_THE_START
 from storage.base.errors import CorruptData, EnvironmentFault, FileVanished
 from storage.base.names import FileRole, FileState, parse_directory_name, parse_file_name
+from storage.base.rows import BatchRows
 from storage.base.units import TopicPartition
 from storage.batch.batch import BatchHeader, parse_header
 from storage.disk.fs import ReadFile, ReadFs
-from storage.kernel.rows import BatchRows
 from storage.reading.log_reader import LogReader, find_sound_batch
 
 

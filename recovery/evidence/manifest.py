@@ -181,7 +181,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 def _checked(plain: dict[str, Any], kind: type, path: PurePath) -> dict[str, Any]:
     """Return the fields that `kind` knows, each of its type; later releases may have added others."""
     wanted = {name: hint.__forward_arg__ for name, hint in kind.__annotations__.items()}
-    found = {}
+    fields = {}
     for name, value in plain.items():
         if name not in wanted or name == "items":
             continue
@@ -190,9 +190,9 @@ def _checked(plain: dict[str, Any], kind: type, path: PurePath) -> dict[str, Any
             raise CheckpointCorrupt(f"{name}: {value!r:.60} is not {wanted[name]}", path=path)
         if isinstance(value, int) and not -INT64_MAX <= value <= INT64_MAX:
             raise CheckpointCorrupt(f"{name}: no number of 64 bits", path=path)
-        found[name] = value
+        fields[name] = value
     try:
-        kind(**found, **({"items": ()} if "items" in wanted else {}))
+        kind(**fields, **({"items": ()} if "items" in wanted else {}))
     except TypeError as error:
         raise CheckpointCorrupt(f"a field is missing: {error}", path=path) from None
-    return found
+    return fields

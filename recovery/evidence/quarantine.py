@@ -29,7 +29,7 @@ class _State:
     refused: str = ""
 
 
-def restore(fs: Fs, kept: Sequence[Kept]) -> list[PurePath]:
+def restore(fs: Fs, copies: Sequence[Kept]) -> list[PurePath]:
     """Put back everything the manifests list, the newest first, and remove them; return the directories restored.
 
     Nothing is touched unless all of it can be put back: `PlanStale` names the first file that has changed since, which
@@ -37,7 +37,7 @@ def restore(fs: Fs, kept: Sequence[Kept]) -> list[PurePath]:
     the middle is made good by running it again.
     """
     # Copies of what stayed in place are no part of that.
-    changing = [one for one in kept if any(item.step != "copied" for item in one.manifest.items)]
+    changing = [one for one in copies if any(item.step != "copied" for item in one.manifest.items)]
     ordered = sorted(changing, key=lambda k: k.manifest.created_ms, reverse=True)
     for one in ordered[:1] if _overlap(ordered) else ordered:
         _refuse_unless_possible(fs, one)

@@ -7,8 +7,8 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from recovery.segment.segment_files import SegmentFiles
+from storage.base.rows import BatchRows
 from storage.disk.fs import ReadFile, ReadFs
-from storage.kernel.rows import BatchRows
 from storage.reading.log_reader import MAX_RELATIVE_OFFSET, LogReader, find_sound_batch
 
 _HEAD: Final = 27

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from recovery.heal.holes import Hole
 from recovery.heal.judging import Fill
 from recovery.segment.segment_files import SegmentFiles
+from storage.base.rows import BatchRows
 from storage.batch.batch import add_to_sequence
 from storage.disk.fs import ReadFile
-from storage.kernel.rows import BatchRows
 from storage.reading.log_reader import LogReader
 
 

@@ -10,11 +10,11 @@ from pathlib import PurePath
 from typing import Final
 
 from storage.base.names import FileRole, FileState, parse_file_name
+from storage.base.rows import BatchRows
 from storage.batch.batch import split_batches
 from storage.batch.kraft import MetadataRecord, decode_metadata_record
 from storage.batch.record import records_of
 from storage.disk.fs import ReadFs
-from storage.kernel.rows import BatchRows
 from storage.reading.log_reader import LogReader
 
 _CONTROL: Final = 0x20

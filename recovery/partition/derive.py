@@ -14,10 +14,10 @@ from recovery.plan.findings import Damage
 from recovery.segment.epoch_runs import leave_out_undercut
 from recovery.segment.segment_report import SegmentReport
 from storage.base.errors import BatchCorrupt
+from storage.base.rows import BatchRows, ProducerEvent
 from storage.base.units import Epoch, Offset
 from storage.disk.fs import ReadFs
 from storage.index.txn_index import AbortedTxn, encode_txn_index
-from storage.kernel.rows import BatchRows, ProducerEvent
 from storage.producers.producer_state import ProducerState
 from storage.reading.log_reader import LogReader
 
@@ -187,7 +187,7 @@ def _agreeing(entries: list[EpochStart], first: int, shown: Sequence[_Shown]) ->
     """
     seen = {epoch: offset for segment in reversed(shown) for epoch, offset in reversed(segment.rises)}
     ranges = _epoch_ranges(shown)
-    kept: list[EpochStart] = []
+    history: list[EpochStart] = []
     for number, entry in enumerate(entries):
         offset = int(entry.start_offset)
         actual = _epoch_at(ranges, offset)
@@ -196,8 +196,8 @@ def _agreeing(entries: list[EpochStart], first: int, shown: Sequence[_Shown]) ->
         is_older = actual is not None and actual < entry.epoch and _tells(shown, offset)
         if offset >= first and (misplaced or is_older):
             break
-        kept.append(entry)
-    return kept
+        history.append(entry)
+    return history
 
 
 def _tells(shown: Sequence[_Shown], offset: int) -> bool:

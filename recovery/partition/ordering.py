@@ -21,10 +21,10 @@ from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import ROOM, Room, SegmentReport
 from recovery.segment.verify import damage_finding, scan_segment
 from storage.base.errors import BatchCorrupt
+from storage.base.rows import Stop
 from storage.base.units import Offset
 from storage.batch.batch import BatchHeader, add_to_sequence, parse_header
 from storage.disk.fs import FileStat, ReadFile, ReadFs
-from storage.kernel.rows import Stop
 from storage.reading.log_reader import LogReader
 from storage.reading.segment_walk import first_batch_reaching
 
@@ -137,7 +137,7 @@ def _scanned(
     survey: Survey, reports: Mapping[int, SegmentReport], logs: dict[PurePath, Ordered], reader: LogReader
 ) -> InOrder:
     """Scan the logs in order; one that would still be out of order, or has to be split, stays as it was found."""
-    seen, segments, options = dict(reports), list(survey.resolved.segments), survey.scan_options
+    scans, segments, options = dict(reports), list(survey.resolved.segments), survey.scan_options
     options.room = Room(ROOM)  # the file is not yet in this order: nothing could derive its indexes again
     shown = copy.copy(survey)
     shown.fs, shown.resolved = _OrderedFs(survey.fs, logs), copy.copy(survey.resolved)
@@ -152,9 +152,9 @@ def _scanned(
         if report is None:
             del logs[files.log]
         else:
-            seen[files.base_offset], segments[number] = report, ordered.files
+            scans[files.base_offset], segments[number] = report, ordered.files
     shown.resolved.segments = segments
-    return InOrder(shown, seen, logs)
+    return InOrder(shown, scans, logs)
 
 
 def splice_ordered(survey: Survey, logs: Logs, in_order: InOrder) -> Logs:

@@ -271,27 +271,27 @@ def find_difference(fs: ReadFs, path: PurePath, offset: int, state: ProducerStat
     if state.is_in_snapshot(data):  # as a recovery writes it; a second state of so many producers is costly
         return None
     try:
-        found = decode_snapshot(data, Offset(offset))
+        snapshot = decode_snapshot(data, Offset(offset))
     except UnsupportedFormat as error:
         raise UnsupportedFormat(error.reason, path=path) from None
     except SnapshotCorrupt as error:
         return Finding(Damage.SNAPSHOT_CORRUPT, path, error.reason)
-    if _is_valid(found, state, log_start):
-        state.forget_all_but(found.entries)
+    if _is_valid(snapshot, state, log_start):
+        state.forget_all_but(snapshot.entries)
         return None
-    evidence = f"{len(found.entries)} producers there, {len(state.entries)} from the log, and they differ"
+    evidence = f"{len(snapshot.entries)} producers there, {len(state.entries)} from the log, and they differ"
     return Finding(Damage.SNAPSHOT_DIFFERS, path, evidence)
 
 
-def _is_valid(found: ProducerState, ours: ProducerState, log_start: int) -> bool:
+def _is_valid(snapshot: ProducerState, ours: ProducerState, log_start: int) -> bool:
     """Tell whether a snapshot agrees with the log, though it may know more or less than the log tells.
 
     A running broker forgets producers that were silent for long, and it remembers some whose records are gone.
     """
-    fewer = (ours.entries[p] for p in ours.entries.keys() - found.entries.keys())
-    more = (found.entries[p] for p in found.entries.keys() - ours.entries.keys())
+    fewer = (ours.entries[p] for p in ours.entries.keys() - snapshot.entries.keys())
+    more = (snapshot.entries[p] for p in snapshot.entries.keys() - ours.entries.keys())
     return (
-        all(found.entries[p] == ours.entries[p] for p in found.entries.keys() & ours.entries.keys())
+        all(snapshot.entries[p] == ours.entries[p] for p in snapshot.entries.keys() & ours.entries.keys())
         and all(entry.txn_first_offset < 0 for entry in fewer)
         and all(entry.txn_first_offset < 0 and entry.last_offset < log_start for entry in more)
     )

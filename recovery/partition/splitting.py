@@ -19,10 +19,10 @@ from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import ScanOptions, SegmentReport
 from recovery.segment.verify import scan_segment
 from storage.base.names import FileRole, segment_file_name
+from storage.base.rows import BatchRows
 from storage.base.units import INT32_MAX, Offset
 from storage.batch.batch import CODEC_MASK
 from storage.disk.fs import FileStat, ReadFile, ReadFs
-from storage.kernel.rows import BatchRows
 from storage.reading.log_reader import LogReader
 
 

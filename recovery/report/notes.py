@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from recovery.plan.results import HandedOver, KeptTails
 
 
-def heal_row(note: HealNote, *, done: bool) -> tuple[str, str, str, str]:
+def heal_row(note: HealNote, *, is_done: bool) -> tuple[str, str, str, str]:
     """Return verb, partition and place of a hole, and what filled it or why nothing did."""
     until = "on" if note.next_offset is None else f"to {max(note.next_offset - 1, note.first_offset)}"
     text = f"offsets {note.first_offset} {until}"
@@ -23,7 +23,7 @@ def heal_row(note: HealNote, *, done: bool) -> tuple[str, str, str, str]:
         text += f"; no more, for {printable(note.reason)}" if note.reason else ""
     else:
         text += f": {printable(note.reason)}" if note.reason else ": bytes between two batches that join"
-    verb = ("healed" if done else "heal") if note.healed else "not healed"
+    verb = ("healed" if is_done else "heal") if note.healed else "not healed"
     return verb, note.partition, f"{printable(note.log.name)} at {note.position}", text
 
 

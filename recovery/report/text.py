@@ -163,7 +163,7 @@ def totals_text(plan: LogDirPlan) -> str:
     cuts = [cut for cut in cuts if cut.path not in asides]
     segments = {cut.path.with_suffix("") for cut in behind}
     others = sum(path.with_suffix("") not in segments for path in asides)
-    told = (
+    counts = (
         (len(cuts), f"{count(len(cuts), 'cut')} of {full_size(sum(cut.size for cut in cuts))}"),
         (len(behind), f"{count(len(behind), 'segment')} of {full_size(sum(c.size for c in behind))} set aside whole"),
         (kinds[ReplaceFile], f"{count(kinds[ReplaceFile], 'file')} rewritten"),
@@ -171,7 +171,7 @@ def totals_text(plan: LogDirPlan) -> str:
         (kinds[Rename], f"{count(kinds[Rename], 'file')} renamed"),
         (held, f"{count(held, 'partition')} held"),
     )
-    return ", ".join(text for number, text in told if number) or "nothing to do"
+    return ", ".join(text for number, text in counts if number) or "nothing to do"
 
 
 def plan_text(outcome: Outcome, style: Style = plain) -> str:
@@ -240,8 +240,8 @@ def _verdict(outcome: Outcome, plan: LogDirPlan, style: Style) -> str:
 def _healing_lines(outcome: Outcome, style: Style) -> list[str]:
     if not outcome.healing:
         return []
-    done, styles = outcome.done is not None, ["good" if note.healed else "damage" for note in outcome.healing]
-    return list(table([heal_row(note, done=done) for note in outcome.healing], styles, style))
+    is_done, styles = outcome.done is not None, ["good" if note.healed else "damage" for note in outcome.healing]
+    return list(table([heal_row(note, is_done=is_done) for note in outcome.healing], styles, style))
 
 
 def _read_text(outcome: Outcome, plan: LogDirPlan) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
+from storage.base.rows import BatchRows
 from storage.disk.fs import ReadFile
-from storage.kernel.rows import BatchRows
 from storage.reading.log_reader import LogReader
 
 _MOST_CHANGES: Final = 100_000

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from recovery.plan.findings import Damage
 from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import LogDamage
+from storage.base.rows import BatchRows
 from storage.disk.fs import ReadFs
-from storage.kernel.rows import BatchRows
 from storage.reading.log_reader import LogReader, find_sound_batch
 
 _CONTROL: Final = 0x20

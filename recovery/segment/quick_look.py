@@ -15,9 +15,9 @@ from recovery.segment.index_checks import IndexTails, check_index_shapes, tail_s
 from recovery.segment.segment_files import SegmentFiles
 from recovery.segment.segment_report import Depth, LogDamage, ScanOptions, SegmentReport, kind_of
 from storage.base.errors import EnvironmentFault, FileVanished
+from storage.base.rows import BatchRows, Stop
 from storage.disk.fs import FileStat, Part, ReadFs, read_parts
 from storage.index.indexes import OFFSET_ENTRY, TIME_ENTRY
-from storage.kernel.rows import BatchRows, Stop
 from storage.reading.log_reader import LogReader
 
 _SHALLOW_BYTES: Final = 1 << 20

@@ -7,11 +7,11 @@ from typing import Final
 
 from recovery.plan.findings import Damage, Finding
 from storage.base.errors import CorruptData
+from storage.base.rows import BatchRows
 from storage.batch.batch import HEADER_V2
 from storage.batch.legacy import decode_messages
 from storage.codec.compression import decompress
 from storage.disk.fs import ReadFile
-from storage.kernel.rows import BatchRows
 from storage.kernel.scan import check_records
 
 _FINDINGS_LIMIT: Final = 100

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from recovery.plan.findings import Damage, Finding
 from recovery.segment.segment_files import SegmentFiles
-from storage.kernel.rows import Stop
+from storage.base.rows import Stop
 
 ROOM: Final = 64 << 20
 """Bytes kept of scans, all together, until a plan is carried out."""

@@ -37,10 +37,10 @@ from recovery.segment.segment_report import (
     kind_of,
 )
 from storage.base.errors import FileVanished, ReadFault
+from storage.base.rows import BatchRows, Stop
 from storage.disk.fs import FileStat, ReadFile, ReadFs
 from storage.index.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetIndexCheck, TimeIndexCheck
 from storage.kernel.fold import ProducerEvents, SegmentFold
-from storage.kernel.rows import BatchRows, Stop
 from storage.reading.log_reader import LogReader, LogScan, find_sound_batch, is_zero
 
 _FUTURE_MS: Final = 24 * 3600 * 1000

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from server.api.clock import Timers
 from server.api.errors import ErrorCode
 from server.groups.classic.world import GroupState
+from server.groups.format.records import NO_TOPIC_ID, OffsetKey, OffsetValue
 from server.groups.offsets import Place
 from server.groups.partitions import Partitions
-from server.groups.records import NO_TOPIC_ID, OffsetKey, OffsetValue
 from server.groups.settings import CoordinatorSettings
 from server.groups.shard import Shard, stored
 from server.store.store import Store

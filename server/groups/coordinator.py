@@ -17,9 +17,9 @@ from server.groups.classic.member import JoinAnswer, JoinRequest, SyncAnswer, Sy
 from server.groups.classic.world import GroupState, Identity
 from server.groups.commits import Commits
 from server.groups.expiry import expired
+from server.groups.format.records import GroupKey, GroupValue
 from server.groups.offsets import Place
 from server.groups.partitions import Partitions
-from server.groups.records import GroupKey, GroupValue
 from server.groups.settings import CoordinatorSettings
 from server.groups.shard import Change, Shard, stored
 from server.store.store import Store

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from server.groups.classic.facts import GroupFacts
 from server.groups.classic.member import CONSUMER
 from server.groups.classic.world import GroupState
+from server.groups.format.records import OffsetKey, OffsetValue
 from server.groups.offsets import Offsets
-from server.groups.records import OffsetKey, OffsetValue
 
 
 def expired(group: GroupFacts, offsets: Offsets, now_ms: int, retention_ms: int) -> tuple[list[OffsetKey], bool]:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from server.groups.format.records import GroupKey, GroupValue, NewerKey, OffsetKey, Protocol, decode_group, decode_key
+from server.groups.format.records import decode_offset as decode_value
 from server.groups.offsets import Offsets
-from server.groups.records import GroupKey, GroupValue, NewerKey, OffsetKey, Protocol, decode_group, decode_key
-from server.groups.records import decode_offset as decode_value
 from server.store.loading import load
 from storage.batch.batch import CONTROL_BIT, LOG_OVERHEAD, TRANSACTIONAL_BIT, BatchHeader, parse_header
 from storage.batch.control import ControlType, EndTxnMarker, decode_control

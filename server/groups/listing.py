@@ -10,7 +10,7 @@ from typing import Any
 
 from server.api.errors import ErrorCode
 from server.groups.classic.world import GroupState
-from server.groups.records import Protocol
+from server.groups.format.records import Protocol
 from server.groups.shard import Shard
 
 

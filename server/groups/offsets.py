@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
-from server.groups.records import NO_TOPIC_ID, OffsetKey, OffsetValue
+from server.groups.format.records import NO_TOPIC_ID, OffsetKey, OffsetValue
 
 Place: TypeAlias = tuple[str, int]
 """Topic and partition that a position is in."""

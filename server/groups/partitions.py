@@ -12,8 +12,8 @@ from typing import Final
 
 from server.api.clock import Timers
 from server.api.errors import ErrorCode
+from server.groups.format.records import partition_of
 from server.groups.image import Image, read_image, read_on
-from server.groups.records import partition_of
 from server.groups.settings import CoordinatorSettings
 from server.groups.shard import Shard, refused
 from server.store.store import INTERNAL_TOPICS, Store

@@ -13,8 +13,7 @@ from engine.settings.identity import draw_id
 from server.api.clock import Handle, Timers
 from server.api.errors import ErrorCode, code_of
 from server.groups.classic.group import Group
-from server.groups.image import Image
-from server.groups.records import (
+from server.groups.format.records import (
     GroupKey,
     GroupValue,
     Key,
@@ -26,6 +25,7 @@ from server.groups.records import (
     encode_key,
     encode_offset,
 )
+from server.groups.image import Image
 from server.groups.settings import CoordinatorSettings
 from server.store.store import Store
 from storage.base.errors import LogmendError

@@ -16,6 +16,7 @@ from storage.append.append_records import ENCODED_LIMIT, Judge, decode, judge_re
 from storage.base.config import PRODUCER, LogConfig
 from storage.base.errors import BatchCorrupt, UnsupportedFormat
 from storage.base.refusals import InvalidRecord, InvalidTimestamp, OffsetsOutOfOrder, RecordTooLarge
+from storage.base.rows import CONTROL_NONE, BatchRows, ProducerEvent, Stop
 from storage.batch.batch import (
     CONTROL_BIT,
     LOG_APPEND_TIME_BIT,
@@ -30,7 +31,6 @@ from storage.batch.batch import (
 )
 from storage.batch.record import Record, encode_batch
 from storage.codec.compression import Codec
-from storage.kernel.rows import CONTROL_NONE, BatchRows, ProducerEvent, Stop
 from storage.kernel.scan import scan_batches
 from storage.producers.producers import Origin, events_of
 from storage.segment.segment_types import BatchEnd
@@ -141,15 +141,15 @@ def _check_header(header: BatchHeader, first: BatchHeader, origin: Origin) -> No
 
 def _in_place(header: BatchHeader, batch: memoryview, leading: Leading) -> Checked:
     """Check a batch whose payload stays as it is, and set what the leader sets in its header."""
-    found = judge_records(header, batch, leading.config, leading.now_ms)
-    if header.codec and not found.is_dense:  # a broker sets out to re-encode them, and fails
+    facts = judge_records(header, batch, leading.config, leading.now_ms)
+    if header.codec and not facts.is_dense:  # a broker sets out to re-encode them, and fails
         raise InvalidRecord("offsets that are not 0, 1, 2 and so on in a compressed batch")
     base_offset = leading.next_offset + header.record_count - 1 - header.last_offset_delta
     copy = bytearray(batch)
     view = memoryview(copy)
     set_offsets_and_epoch(view, base_offset, leading.leader_epoch)
     is_append_time = leading.config.uses_append_time
-    largest = leading.now_ms if is_append_time else found.largest
+    largest = leading.now_ms if is_append_time else facts.largest
     _set_times(view, header, largest, LOG_APPEND_TIME_BIT if is_append_time else 0)
     return _checked_leader(copy, header, base_offset, largest, leading)
 

@@ -14,12 +14,12 @@ from typing import Final, NamedTuple, NoReturn
 from storage.base.config import LogConfig
 from storage.base.errors import BatchCorrupt, UnsupportedFormat
 from storage.base.refusals import InvalidRecord, InvalidTimestamp
+from storage.base.rows import Walked
 from storage.base.units import INT64_MAX
 from storage.base.varint import read_varint
 from storage.batch.batch import HEADER_V2, BatchHeader, TimestampType, attributes_of, encode_batch_v2
 from storage.batch.record import Record, records_of
 from storage.codec.compression import HELD_LIMIT, Codec, compress, decompress, decompress_stream
-from storage.kernel.rows import Walked
 from storage.kernel.scan import move_records, walk_records
 
 ENCODED_LIMIT: Final = 256 << 20

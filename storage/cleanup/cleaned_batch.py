@@ -121,22 +121,22 @@ class BatchCleaner:
         flags = bytearray(count)
         if header.is_control:
             flags[:] = b"\1" * count
-            kept, tombstones = count, sum(not field.has_value for field in fields_of(payload, count))
+            survivors, tombstones = count, sum(not field.has_value for field in fields_of(payload, count))
         else:
             tombstones_stay = not header.has_delete_horizon or rules.now_ms < header.base_timestamp
-            kept, tombstones, unkeyed = self._offsets.mark_kept(
+            survivors, tombstones, unkeyed = self._offsets.mark_kept(
                 payload, count, header.base_offset, flags, tombstones_stay=tombstones_stay
             )
             self.records_without_key += unkeyed
-        if not kept:
+        if not survivors:
             return None
         sets_horizon = (sets_horizon or tombstones > 0) and not header.has_delete_horizon
-        if kept == count and not sets_horizon:
-            return Kept(batch, BatchEnd(header.last_offset, header.max_timestamp, header.size), kept)
-        return _rebuilt(header, payload, flags, kept, rules.new_horizon if sets_horizon else None)
+        if survivors == count and not sets_horizon:
+            return Kept(batch, BatchEnd(header.last_offset, header.max_timestamp, header.size), survivors)
+        return _rebuilt(header, payload, flags, survivors, rules.new_horizon if sets_horizon else None)
 
     def _clean_legacy(self, header: BatchHeader, batch: memoryview, rules: Rules) -> Kept | None:
-        kept = [
+        survivors = [
             Record(*message)
             for message in decode_messages(batch, limit=MOST_DECOMPRESSED)
             if self._stays(
@@ -146,10 +146,10 @@ class BatchCleaner:
                 tombstones_stay=rules.legacy_tombstones_stay,
             )
         ]
-        if not kept:
+        if not survivors:
             return None
-        has_tombstone = any(record.value is None for record in kept)
-        return _converted(header, kept, rules.new_horizon if has_tombstone else None)
+        has_tombstone = any(record.value is None for record in survivors)
+        return _converted(header, survivors, rules.new_horizon if has_tombstone else None)
 
 
 def _stays_empty(header: BatchHeader, rules: Rules) -> bool:
@@ -176,8 +176,8 @@ def _empty(header: BatchHeader) -> Kept:
     return Kept(data, BatchEnd(header.last_offset, header.max_timestamp, len(data)), 0)
 
 
-def _rebuilt(header: BatchHeader, payload: bytes, flags: bytearray, kept: int, horizon: int | None) -> Kept:
-    """Return the batch with the `kept` flagged records of its payload, and the delete horizon (ms) if one is to be set.
+def _rebuilt(header: BatchHeader, payload: bytes, flags: bytearray, survivors: int, horizon: int | None) -> Kept:
+    """Return the batch with its `survivors` flagged records, and the delete horizon (ms) if one is to be set.
 
     Without a horizon the first record's timestamp is the base of the others, as when the batch was written.
     """
@@ -189,9 +189,9 @@ def _rebuilt(header: BatchHeader, payload: bytes, flags: bytearray, kept: int, h
     records, base, newest = move_records(
         payload, flags, header.record_count, header.base_timestamp, is_append_time, header.max_timestamp, has_base, base
     )
-    changed = header._replace(attributes=attributes, base_timestamp=base, max_timestamp=newest, record_count=kept)
+    changed = header._replace(attributes=attributes, base_timestamp=base, max_timestamp=newest, record_count=survivors)
     data = encode_batch_v2(changed, compress(attributes & CODEC_MASK, records))
-    return Kept(data, BatchEnd(header.last_offset, newest, len(data)), kept)
+    return Kept(data, BatchEnd(header.last_offset, newest, len(data)), survivors)
 
 
 def _converted(header: BatchHeader, records: list[Record], horizon: int | None) -> Kept:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
+from storage.base.rows import ABORT, COMMIT
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import ABORT, COMMIT
 
 
 class CleanedTransactions:

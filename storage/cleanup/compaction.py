@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from storage.base.config import LogConfig
 from storage.base.errors import BatchCorrupt, CorruptData, LogmendError, UnsupportedFormat
 from storage.base.names import FileRole, FileState
+from storage.base.rows import BatchRows, Stop
 from storage.base.units import INT32_MAX, Offset
 from storage.batch.batch import HEADER_V2, BatchHeader, parse_header
 from storage.batch.payload import control_kind
@@ -31,7 +32,6 @@ from storage.cleanup.offset_map import OffsetMap
 from storage.disk.buffers import page_aligned
 from storage.disk.fs import Fs
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import BatchRows, Stop
 from storage.kernel.scan import scan_batches
 from storage.producers.producer_state import ProducerEntry
 from storage.segment.segment import LogSegment

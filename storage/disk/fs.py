@@ -23,8 +23,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Final, Protocol, Self, TypeAlias, cast, runtime_checkable
 
-from storage.base.errors import EnvironmentFault, FileVanished, LogDirInUse, ReadFault, printable
+from storage.base.errors import EnvironmentFault, FileVanished, LogDirInUse, PlanStale, ReadFault, printable
 from storage.disk import os_files
+from storage.disk.buffers import page_aligned
 from storage.disk.file_stat import ALL_KINDS, FileKind, FileStat, stat_of
 from storage.disk.os_files import Fault, OsReadFile, OsWriteFile, kernel, read_fault, refusal, write_fault
 from storage.disk.volume import open_volume
@@ -34,6 +35,10 @@ _disk, _LOCK_NAME = kernel, ".lock"
 # O_NONBLOCK: opening a FIFO must not wait for a writer that never comes. It means nothing for a plain file.
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FLOCK: Final = struct.Struct("@hhqqi0q")  # flock of fcntl(2): type, whence, start, length, process; padded at its end
+
+
+CHUNK: Final = 1 << 20
+"""Bytes that a copy reads at a time."""
 
 
 class _Closing(Protocol):
@@ -190,6 +195,16 @@ def _read_part(fs: ReadFs, path: PurePath, position: int, size: int) -> bytes | 
             return bytes(view[: file.read_into(position, view)])
     except EnvironmentFault as fault:
         return fault
+
+
+def pieces_of(file: ReadFile, path: PurePath, position: int, size: int) -> Iterator[memoryview]:
+    """Yield a range of an open file in pieces, each valid until the next; `PlanStale` where the file ends before."""
+    buffer = page_aligned(min(CHUNK, size))
+    for at in range(position, position + size, CHUNK):
+        piece = buffer[: min(CHUNK, position + size - at)]
+        if file.read_into(at, piece) < len(piece):
+            raise PlanStale(path, "it has shrunk")
+        yield piece
 
 
 def temporary_name(path: PurePath) -> PurePath:

@@ -79,17 +79,17 @@ class OsReadFile(_OpenFile):
         self._turn = threading.Lock()
 
     def read_into(self, position: int, target: memoryview) -> int:
-        left, done = target.cast("B"), 0
+        left, total = target.cast("B"), 0
         try:
             with self._turn:
                 self._raw.seek(position)
-                while done < len(left) and (count := self._raw.readinto(left[done:])) != 0:
+                while total < len(left) and (count := self._raw.readinto(left[total:])) != 0:
                     if count is None:  # "try again" is no end of file
                         raise refusal(errno.EAGAIN)
-                    done += count
+                    total += count
         except OSError as error:
-            raise read_fault(f"reading at {position + done}", self._path, error) from error
-        return done
+            raise read_fault(f"reading at {position + total}", self._path, error) from error
+        return total
 
     def seek_offset(self, index: Data, base: int, end: int, offset: int, kind: type[T]) -> T | None:
         """See `_disk.seek_offset`; None where `storage.reading.segment_walk` has to look by itself."""

@@ -316,19 +316,19 @@ class _Reading(_Open):
         if position < 0:
             raise read_fault(f"reading at {position}", self._path, refusal(errno.EINVAL))
         target = target.cast("B")
-        file, done = self._file, 0
+        file, count = self._file, 0
         if position < file.kept and self._base is not None:
             part = target[: file.kept - position]
-            done = self._base.read_into(position, part)
-            if done < len(part):
-                return done
-        place = position + done - file.kept
-        rest = file.tail[place : place + len(target) - done] if place >= 0 else b""
-        target[done : done + len(rest)] = rest
-        done += len(rest)
-        zeroes = max(min(len(target) - done, file.size - position - done), 0)
-        target[done : done + zeroes] = bytes(zeroes)
-        return done + zeroes
+            count = self._base.read_into(position, part)
+            if count < len(part):
+                return count
+        place = position + count - file.kept
+        rest = file.tail[place : place + len(target) - count] if place >= 0 else b""
+        target[count : count + len(rest)] = rest
+        count += len(rest)
+        zeroes = max(min(len(target) - count, file.size - position - count), 0)
+        target[count : count + zeroes] = bytes(zeroes)
+        return count + zeroes
 
     def duplicate(self) -> int:
         """Return another descriptor of the file below, for ranges that lie in what is kept of it."""

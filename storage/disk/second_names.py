@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import PurePath
-from typing import Final
 
-from storage.base.errors import FileVanished, PlanStale
-from storage.disk.buffers import page_aligned
-from storage.disk.fs import FileStat, Fs, temporary_name
-
-_CHUNK: Final = 1 << 20
+from storage.base.errors import FileVanished
+from storage.disk.fs import FileStat, Fs, pieces_of, temporary_name
 
 
 def cut_file(fs: Fs, path: PurePath, size: int) -> None:
@@ -19,14 +15,17 @@ def cut_file(fs: Fs, path: PurePath, size: int) -> None:
     Retention of old formats goes by the time of the last write.
     """
     stat = fs.stat(path)
-    if not shorten(fs, path, size):
+    if not _shorten(fs, path, stat, size):
         fs.set_mtime(path, stat.mtime_ns)
         fs.sync_file(path)
 
 
 def shorten(fs: Fs, path: PurePath, size: int) -> bool:
     """Cut a file to `size` bytes; tell whether it is another file now, which its writer has to open again."""
-    stat = fs.stat(path)
+    return _shorten(fs, path, fs.stat(path), size)
+
+
+def _shorten(fs: Fs, path: PurePath, stat: FileStat, size: int) -> bool:
     if stat.links > 1:
         replace_by_copy(fs, path, stat, size)
     else:
@@ -42,12 +41,8 @@ def replace_by_copy(fs: Fs, path: PurePath, stat: FileStat, size: int) -> None:
     temporary = temporary_name(path)
     with contextlib.suppress(FileVanished):
         fs.remove(temporary)
-    buffer = page_aligned(min(_CHUNK, size) or 1)
     with fs.open_read(path) as source, fs.create(temporary, stat) as target:
-        for at in range(0, size, _CHUNK):
-            piece = buffer[: min(_CHUNK, size - at)]
-            if source.read_into(at, piece) < len(piece):
-                raise PlanStale(path, "it has shrunk")
+        for piece in pieces_of(source, path, 0, size):
             target.append(piece)
         target.sync()
     fs.set_mtime(temporary, stat.mtime_ns)

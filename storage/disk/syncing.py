@@ -60,14 +60,14 @@ class GroupSync:
         Raises what the first call raised that failed; no more are begun then, and those that began have ended.
         """
         left = deque(enumerate(items))
-        done: dict[int, R] = {}
+        results: dict[int, R] = {}
 
         def work() -> None:
             with self._turn:
                 try:
                     while left:
                         number, item = left.popleft()
-                        done[number] = call(item)
+                        results[number] = call(item)
                 except BaseException:
                     left.clear()
                     raise
@@ -81,7 +81,7 @@ class GroupSync:
             except BaseException:
                 left.clear()
                 raise
-        return [done[number] for number in range(len(items))]
+        return [results[number] for number in range(len(items))]
 
     def wait(self) -> None:
         """Return when all that this thread has changed is durable; raise what the sync raised, now or before."""

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 from storage.base.errors import IndexCorrupt
 from storage.base.layout import Layout
+from storage.base.rows import BatchRows
 from storage.base.units import Offset, Position, TimestampMs
-from storage.kernel.rows import BatchRows
 from storage.kernel.scan import count_up_to
 
 OFFSET_ENTRY: Final = Layout(

@@ -8,7 +8,7 @@
 
 #include "_judge.h"
 
-/* The order of storage.kernel.rows.COLUMNS. */
+/* The order of storage.base.rows.COLUMNS. */
 enum column {
     POSITION, SIZE, BASE_OFFSET, LAST_OFFSET, MAGIC, ATTRIBUTES, CRC, LEADER_EPOCH, MAX_TIMESTAMP, PRODUCER_ID,
     PRODUCER_EPOCH, BASE_SEQUENCE, RECORD_COUNT, CONTROL, COLUMNS
@@ -40,7 +40,7 @@ check_records(const uint8_t *data, size_t size, int64_t count)
     return place == size ? -1 : (int64_t)place;
 }
 
-/* What storage.kernel.rows.Walked holds. */
+/* What storage.base.rows.Walked holds. */
 struct walked {
     int64_t count, least, most;
     size_t place;

@@ -8,7 +8,7 @@
 #include "_crc.h"
 #include "_records.h"
 
-/* The numbers of storage.kernel.rows.Stop. */
+/* The numbers of storage.base.rows.Stop. */
 enum stop { END, NEED_MORE, ROWS_FULL, BAD_SIZE, BAD_MAGIC, BAD_CRC, BAD_ORDER, UNKNOWN_MAGIC };
 
 enum { LEAST = 17, LEGACY_LEAST = 26, V2_HEADER = 61 };

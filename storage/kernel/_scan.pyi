@@ -1,6 +1,6 @@
 from typing import Final, final
 
-from storage.kernel.rows import Data, Facts, Led, Pair
+from storage.base.rows import Data, Facts, Led, Pair
 
 COLUMNS: Final[tuple[str, ...]]
 

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Final
 
-from storage.kernel.rows import BatchRows, Facts, Folded, Pair, ProducerEvent, Triple
+from storage.base.rows import BatchRows, Facts, Folded, Pair, ProducerEvent, Triple
 from storage.kernel.scan import KERNEL, Fold, crc32c, kernel_of
 
 EVENT_LIMIT: Final = 200_000

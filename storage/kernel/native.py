@@ -9,10 +9,10 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
+from storage.base.rows import COLUMNS, BatchRows, Facts, Folded, Scanned, Stop, Walked
 from storage.base.units import INT64_MAX
 from storage.kernel import _scan
 from storage.kernel._dedupe import mark_kept, move_records, put_keys
-from storage.kernel.rows import COLUMNS, BatchRows, Facts, Folded, Scanned, Stop, Walked
 
 __all__ = (
     "NAME",

@@ -14,7 +14,7 @@ from __future__ import annotations
 from array import array
 from typing import Final, Protocol
 
-from storage.kernel.rows import BatchRows, Data, Facts, Folded, Led, Pair, Scanned, Walked
+from storage.base.rows import BatchRows, Data, Facts, Folded, Led, Pair, Scanned, Walked
 
 
 class Fold(Protocol):

@@ -9,7 +9,7 @@ from typing import Final
 
 from storage.append.append_check import check_follower_append
 from storage.base.refusals import UnexpectedOffset
-from storage.kernel.rows import BatchRows, Data
+from storage.base.rows import BatchRows, Data
 from storage.log.log_state import LogState
 from storage.log.log_types import Appended
 from storage.log.log_writer import LogWriter

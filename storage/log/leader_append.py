@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from storage.append.append_check import Leading, check_leader_append
-from storage.kernel.rows import CONTROL_NONE, Data, ProducerEvent
+from storage.base.rows import CONTROL_NONE, Data, ProducerEvent
 from storage.kernel.scan import lead_batch
 from storage.log.log_state import LogState
 from storage.log.log_types import Appended

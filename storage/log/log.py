@@ -23,9 +23,9 @@ from pathlib import PurePath
 
 from storage.base.config import LogConfig
 from storage.base.refusals import OffsetOutOfRange
+from storage.base.rows import Data
 from storage.base.units import INT64_MAX, Offset
 from storage.disk.fs import Fs
-from storage.kernel.rows import Data
 from storage.log.durability import Durability
 from storage.log.follower_append import FollowerAppend
 from storage.log.leader_append import LeaderAppend

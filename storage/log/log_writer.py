@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from storage.append.append_check import Checked
 from storage.base.refusals import AppendTooLarge, LogUnusable
+from storage.base.rows import Data, ProducerEvent
 from storage.base.units import INT32_MAX, Offset
-from storage.kernel.rows import Data, ProducerEvent
 from storage.log.durability import Durability
 from storage.log.log_state import LogState
 from storage.log.log_types import Appended, Rolled

@@ -12,9 +12,9 @@ from typing import Final
 
 from storage.base.errors import BatchCorrupt, EnvironmentFault, FileVanished, SnapshotCorrupt
 from storage.base.names import FileRole, FileState, segment_file_name
+from storage.base.rows import BatchRows, Stop
 from storage.base.units import Offset
 from storage.disk.fs import Fs, read_all
-from storage.kernel.rows import BatchRows, Stop
 from storage.producers.producer_state import ProducerState, decode_snapshot
 from storage.producers.producers import Producers, events_of
 from storage.reading.log_reader import LogReader

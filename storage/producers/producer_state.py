@@ -14,9 +14,9 @@ from typing import Final, NamedTuple, Self
 
 from storage.base.errors import BatchCorrupt, SnapshotCorrupt, UnsupportedFormat
 from storage.base.layout import Layout
+from storage.base.rows import ABORT, CONTROL_EMPTY, CONTROL_NONE, CONTROL_UNREADABLE, ProducerEvent, control_parts
 from storage.base.units import INT32_MAX, Offset
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import ABORT, CONTROL_EMPTY, CONTROL_NONE, CONTROL_UNREADABLE, ProducerEvent, control_parts
 from storage.kernel.scan import crc32c
 
 SNAPSHOT_HEADER: Final = Layout(

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from storage.base.errors import BatchCorrupt
 from storage.base.refusals import CoordinatorFenced, InvalidProducerEpoch, InvalidTransaction, OutOfOrderSequence
+from storage.base.rows import ABORT, CONTROL_EMPTY, CONTROL_NONE, BatchRows, ProducerEvent, control_parts
 from storage.base.units import INT32_MAX, Offset
 from storage.batch.batch import add_to_sequence
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import ABORT, CONTROL_EMPTY, CONTROL_NONE, BatchRows, ProducerEvent, control_parts
 from storage.producers.producer_state import ProducerEntry, ProducerState
 
 REMEMBERED: Final = 5

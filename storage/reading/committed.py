@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from storage.base.rows import ABORT
 from storage.batch.batch import BatchHeader
 from storage.batch.payload import control_kind
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import ABORT
 
 
 class CommittedFilter:

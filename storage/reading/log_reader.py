@@ -14,11 +14,11 @@ from pathlib import PurePath
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from storage.base.errors import FileVanished
+from storage.base.rows import COLUMNS, CONTROL_NONE, BatchRows, Folded, Scanned, Stop
 from storage.batch.batch import BatchHeader, parse_header
 from storage.disk.buffers import PAGE_BYTES, page_aligned
 from storage.disk.fs import ReadFile
 from storage.kernel.fold import SegmentFold
-from storage.kernel.rows import COLUMNS, CONTROL_NONE, BatchRows, Folded, Scanned, Stop
 from storage.kernel.scan import crc32c, find_batch, scan_batches, walk_headers
 
 WINDOW_BYTES: Final = 2 << 20

@@ -6,10 +6,10 @@ from pathlib import PurePath
 
 from storage.base.errors import EnvironmentFault
 from storage.base.refusals import LogUnusable
+from storage.base.rows import Data
 from storage.disk.fs import Fs, ReadFile, WriteFile
 from storage.disk.second_names import shorten
 from storage.index.index_file import NAMES
-from storage.kernel.rows import Data
 
 
 class LogFile:

@@ -11,12 +11,12 @@ from pathlib import PurePath
 from typing import Final, TypeVar
 
 from storage.base.names import FileRole, FileState, segment_file_name
+from storage.base.rows import Data
 from storage.base.units import INT32_MAX, Offset, TimestampMs
 from storage.disk.fs import FileStat, Fs, OsReadFile, ReadFile
 from storage.index.index_file import NAMES
 from storage.index.indexes import TimeEntry
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import Data
 from storage.reading.segment_walk import BatchPlace, first_batch_reaching, walk_places
 from storage.segment.log_file import LogFile
 from storage.segment.segment_indexes import INDEX_ROLES, SegmentIndexes
@@ -247,15 +247,15 @@ class LogSegment:
     def truncate_to(self, offset: Offset, now_ms: int) -> int:
         """Cut off the first batch that reaches `offset` and all behind it, without a sync; return the bytes cut off."""
         batch, before = self.find(offset), self.size
-        kept = before if batch is None else batch.position
+        end = before if batch is None else batch.position
         self.indexes.truncate(offset)
-        self._log.truncate(kept)
-        if not kept:
+        self._log.truncate(end)
+        if not end:
             self.created_ms, self._first_timestamp = now_ms, None
         self._unindexed_bytes = 0
         if self.largest().timestamp >= 0:
             self._largest = self._read_largest()
-        return before - kept
+        return before - end
 
     def _read_largest(self) -> tuple[int, int]:
         """Return the last time entry, or what a batch behind it has if that is larger."""

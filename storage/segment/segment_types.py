@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from storage.base.config import PRODUCER, LogConfig
+from storage.base.rows import Led
 from storage.index.indexes import OFFSET_ENTRY, TIME_ENTRY
-from storage.kernel.rows import Led
 
 _AGE: Final = 1 << 62
 """Ms; times beyond it need a closer look, and sums with it stay within an int64."""

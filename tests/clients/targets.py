@@ -74,7 +74,7 @@ class Broker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.kill()
 
 
 class Listener:

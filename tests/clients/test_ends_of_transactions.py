@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from interop.kafka_lab import free_port
+from support.tiers import deep
 
 PATIENCE = 100.0
 
@@ -200,7 +201,7 @@ def test_a_transaction_goes_on_behind_a_restart(listener: Listener, dies: bool) 
     assert read(listener) == {"a1", "a2", "a3", "a4"}
 
 
-@pytest.mark.parametrize("dies", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize("dies", [deep(False, id="stopped"), pytest.param(True, id="killed")])
 def test_what_nobody_ends_behind_a_restart_is_aborted_at_its_timeout(listener: Listener, dies: bool) -> None:
     made = producer(listener, "t", **{"transaction.timeout.ms": 2_000, "message.timeout.ms": 2_000})
     made.begin_transaction()

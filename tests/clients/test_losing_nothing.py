@@ -23,6 +23,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 from interop.kafka_lab import free_port
 from support.cutting_proxy import CuttingProxy
+from support.tiers import deep
 
 pytestmark = [pytest.mark.write, OF_OURS]
 
@@ -127,7 +128,7 @@ class Ledger:
         producer.poll(1)
 
 
-@pytest.mark.parametrize("acks", ["all", "1"])
+@pytest.mark.parametrize("acks", ["all", deep("1")])
 def test_a_listener_that_is_killed_under_load_has_all_that_it_said_it_has(tmp_path: Path, acks: str) -> None:
     draw, ledger = random.Random(5), Ledger()
     listener = Listener(new_directory(tmp_path), tmp_path / "l", "--flush", "sync")

@@ -15,7 +15,7 @@ from clients.left import CODECS, START_MS
 from clients.running import CLIENTS, DELETE_RECORDS, IDEMPOTENT, MAX_TIMESTAMP, ClientError, Drivers, able
 from clients.targets import AGAINST_KAFKA, Target
 
-from storage.kernel.rows import BatchRows
+from storage.base.rows import BatchRows
 from storage.kernel.scan import scan_batches
 
 pytestmark = pytest.mark.write

@@ -73,7 +73,7 @@ def made(fs: FakeFilesystem, before: Files) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600 if EVERYTHING else 300)
+@pytest.mark.timeout(3600 if EVERYTHING else 900)
 @pytest.mark.parametrize("name", sorted(DAMAGES) if EVERYTHING else ["broken_in_the_middle", "torn"])
 def test_a_recover_that_dies_before_any_effect_is_finished_by_the_next(
     fs: FakeFilesystem, machine: Machine, name: str
@@ -93,7 +93,7 @@ def test_a_recover_that_dies_before_any_effect_is_finished_by_the_next(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600 if EVERYTHING else 300)
+@pytest.mark.timeout(3600 if EVERYTHING else 900)
 @pytest.mark.parametrize("name", sorted(DAMAGES) if EVERYTHING else ["broken_in_the_middle", "torn"])
 def test_a_restore_that_dies_before_any_effect_is_finished_by_the_next(
     fs: FakeFilesystem, machine: Machine, name: str
@@ -148,7 +148,7 @@ SEQUENCES = [
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600 if EVERYTHING else 300)
+@pytest.mark.timeout(3600 if EVERYTHING else 900)
 @pytest.mark.parametrize("names", SEQUENCES if EVERYTHING else SEQUENCES[1:4], ids="-".join)
 def test_an_engine_that_dies_before_any_effect_is_recovered_by_the_command(
     fs: FakeFilesystem, machine: Machine, names: tuple[str, ...]
@@ -172,7 +172,7 @@ def test_an_engine_that_dies_before_any_effect_is_recovered_by_the_command(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600 if EVERYTHING else 300)
+@pytest.mark.timeout(3600 if EVERYTHING else 900)
 def test_an_append_that_dies_before_any_effect_leaves_a_beginning_of_what_was_sent(
     fs: FakeFilesystem, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

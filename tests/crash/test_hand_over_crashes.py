@@ -162,8 +162,8 @@ class Handing:
         assert (MARKER in found) is self.marker
         assert_clean(fs, self.options)
 
-    def crash(self, limit: int = LIMIT) -> Counts:
-        return every_crash(self.make, self.run, self.judge, self.again, 2, limit, SEED, promised=lambda: ())
+    def crash(self, limit: int = LIMIT, depth: int = 2) -> Counts:
+        return every_crash(self.make, self.run, self.judge, self.again, depth, limit, SEED, promised=lambda: ())
 
 
 NEW_FILES = {
@@ -263,7 +263,7 @@ HAND_OVER_MUTANTS = [
 def test_a_planted_bug_of_handing_over_is_reported(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     mutant(monkeypatch)
     with pytest.raises(CrashFailure):
-        Handing(10, marker="marker" in mutant.__name__).crash(FEW)
+        Handing(10, marker="marker" in mutant.__name__).crash(FEW, depth=1)
 
 
 # ---- a splice

@@ -151,7 +151,7 @@ def tell_topics(manager: LogManager, trial: Trial) -> None:
         pytest.param(Trial(tell_appends), id="appends"),
         deep(Trial(tell_retention), id="retention"),
         deep(Compacted(tell_compaction), id="compaction"),
-        pytest.param(Trial(tell_topics), id="topics"),
+        deep(Trial(tell_topics), id="topics"),
     ],
 )
 def test_a_manager_that_dies_anywhere_keeps_its_promises(trial: Trial) -> None:

@@ -45,6 +45,7 @@ from support.recovered import (
     assert_restorable,
     next_time,
 )
+from support.tiers import deep, spread
 
 from checkpoint.offsets import decode_offsets
 from recovery.evidence.kept import find_kept
@@ -212,7 +213,9 @@ def test_a_swap_beside_a_clean_marker_that_is_finished_anywhere_ends_as_undistur
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["torn_tail", "zero_tail", "closed_index_padded", "damage_with_later_segments"])
+@pytest.mark.parametrize(
+    "kind", ["torn_tail", deep("zero_tail"), "closed_index_padded", deep("damage_with_later_segments")]
+)
 def test_a_recovery_of_files_with_a_second_name_that_dies_anywhere_changes_no_backup(kind: str) -> None:
     assert LinkedTrial(damaged(KINDS[kind], files=SOUND)).crash().states > 1
 
@@ -249,7 +252,7 @@ def _pairs() -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("one", "other"), _pairs())
+@pytest.mark.parametrize(("one", "other"), spread(_pairs(), 8))
 def test_two_kinds_of_damage_at_once_end_as_undisturbed_too(one: str, other: str) -> None:
     try:
         files = damaged(KINDS[one], KINDS[other], files=SOUND)
@@ -263,7 +266,7 @@ def test_two_kinds_of_damage_at_once_end_as_undisturbed_too(one: str, other: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["torn_tail", "damage_with_later_segments", "epochs_wrong", "swap_half_renamed"])
+@pytest.mark.parametrize("kind", ["torn_tail", deep("damage_with_later_segments"), "epochs_wrong", "swap_half_renamed"])
 def test_several_damaged_partitions_end_as_undisturbed(kind: str) -> None:
     files = damaged(KINDS[kind], files=TWO)
     points = files.pop(POINTS)
@@ -377,8 +380,7 @@ RESTORED = [
 ]
 
 
-@pytest.mark.parametrize("keep", [None, KEEP], ids=["beside", "elsewhere"])
-@pytest.mark.parametrize("kind", RESTORED)
+@pytest.mark.parametrize(("kind", "keep"), spread(itertools.product(RESTORED, [None, KEEP]), 7))
 def test_a_restore_that_dies_anywhere_is_finished_by_the_next(kind: str, keep: PurePath | None) -> None:
     trial = Recovered(kind, keep)
     counts = every_crash(

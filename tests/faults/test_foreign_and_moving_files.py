@@ -26,7 +26,7 @@ def without_rights(*words: object) -> subprocess.CompletedProcess[str]:
     drop = ["setpriv", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
     return subprocess.run(
         [*drop, sys.executable, "-m", "cli.main", *map(str, words)], env=environment(), capture_output=True, text=True,
-        check=False, timeout=60, cwd="/",
+        check=False, timeout=180, cwd="/",
     )  # fmt: skip
 
 
@@ -183,5 +183,5 @@ def test_a_process_that_is_stopped_and_goes_on_hours_later_holds_its_lock_and_fi
         assert logmend("recover", home).returncode == 6
     finally:
         process.send_signal(signal.SIGCONT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert process.returncode == 0

@@ -109,7 +109,7 @@ class Trial:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600 if EVERYTHING else 300)
+@pytest.mark.timeout(3600 if EVERYTHING else 900)
 @pytest.mark.parametrize("options", [OPTIONS, FULL], ids=["quick", "full"])
 @pytest.mark.parametrize("state", STATES)
 def test_whatever_stands_in_a_side_file_costs_no_byte_of_a_log(state: str, options: PlanOptions) -> None:

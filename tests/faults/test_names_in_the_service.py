@@ -28,7 +28,7 @@ class OverSocket(http.client.HTTPConnection):
     """A client of the Unix socket of a service."""
 
     def __init__(self, place: Path) -> None:
-        super().__init__("localhost", timeout=60)
+        super().__init__("localhost", timeout=180)
         self._place = place
 
     def connect(self) -> None:

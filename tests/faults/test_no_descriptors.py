@@ -6,6 +6,7 @@ included. LOGMEND_FAULTS=all tries every n; by default a sample that is spread o
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from support.faults import (
     write_tree,
 )
 from support.log_dirs import Files, sound
+from support.tiers import spread
 
 LIMIT = """
 import os, resource, sys
@@ -59,7 +61,7 @@ def run(home: Path, fault_at: int, *words: str) -> tuple[subprocess.CompletedPro
         env["PYTHONPATH"] = f"{patch}:{ROOT}"
         done = subprocess.run(
             [sys.executable, "-m", "cli.main", *words], env=env, capture_output=True, text=True, check=False,
-            timeout=60, cwd="/", pass_fds=[trace.fileno()],
+            timeout=180, cwd="/", pass_fds=[trace.fileno()],
         )  # fmt: skip
         return done, trace.seek(0, 2)
 
@@ -96,11 +98,12 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200 if EVERYTHING else 300)
-@pytest.mark.parametrize("damage", sorted(DAMAGES))
-@pytest.mark.parametrize("prepare", [recover, recover_in_threads, apply, heal])
+@pytest.mark.timeout(7200 if EVERYTHING else 900)
+@pytest.mark.parametrize(
+    ("prepare", "damage"), spread(itertools.product([recover, recover_in_threads, apply, heal], sorted(DAMAGES)), 5)
+)
 def test_without_descriptors_a_repair_ends_in_status_5_and_the_next_run_repairs(
-    tmp_path: Path, damage: str, prepare: Prepare
+    tmp_path: Path, prepare: Prepare, damage: str
 ) -> None:
     before = DAMAGES[damage]
     wanted = recovered(before, tmp_path / "undisturbed")

@@ -21,7 +21,6 @@ SECONDS, MEBIBYTES = 4.0, 150
 
 @pytest.mark.slow
 @pytest.mark.deep
-@pytest.mark.timeout(900)
 def test_a_mebibyte_takes_a_second_of_the_processor_and_little_memory() -> None:
     found = measured(sorted(PARSERS))
     print(found)

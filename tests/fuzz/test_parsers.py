@@ -16,7 +16,7 @@ def seeds() -> list[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.deep
-@pytest.mark.timeout(3600 if EVERYTHING else 300)
+@pytest.mark.timeout(3600 if EVERYTHING else 900)
 @pytest.mark.parametrize("name", sorted(PARSERS))
 def test_only_typed_errors_come_out_of_a_parser(name: str, seeds: list[bytes]) -> None:
     known = [*seeds, *kept(name)]

@@ -7,7 +7,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -47,7 +47,7 @@ PRODUCERS: Final[dict[str, dict[str, Any]]] = {
 }
 PARTITIONS: Final = tuple(f"{topic}-{n}" for topic, made in TOPICS.items() for n in range(made.get("partitions", 1)))
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
-_PATIENCE: Final = 60.0
+_PATIENCE: Final = 180.0
 _PER_ROUND: Final = 12
 
 Content = tuple[bytes | None, bytes | None]
@@ -233,7 +233,9 @@ def produce_more(load: Load, count: int = 200) -> Ledger:
     return ledger
 
 
-def read_all(cluster: Cluster, *, isolation: str = "read_uncommitted") -> dict[str, dict[int, Content]]:
+def read_all(
+    cluster: Cluster, partitions: Collection[str] = PARTITIONS, *, isolation: str = "read_uncommitted"
+) -> dict[str, dict[int, Content]]:
     """Return what a stock client reads of every partition, by offset, each from its beginning to its end."""
     settings = {
         "bootstrap.servers": cluster.bootstrap,
@@ -245,14 +247,16 @@ def read_all(cluster: Cluster, *, isolation: str = "read_uncommitted") -> dict[s
         "check.crcs": True,
         "log_level": 0,
     }
-    await_leaders(cluster)
+    await_leaders(cluster, partitions)
     reader = Consumer(settings)
-    found: dict[str, dict[int, Content]] = {name: {} for name in PARTITIONS}
+    found: dict[str, dict[int, Content]] = {name: {} for name in partitions}
     try:
-        for name in PARTITIONS:
-            low, _ = reader.get_watermark_offsets(TopicPartition(*place(name)), timeout=_PATIENCE)
-            reader.incremental_assign([TopicPartition(*place(name), low)])
-        deadline, unfinished = time.monotonic() + _PATIENCE, set(PARTITIONS)
+        lows = {
+            name: reader.get_watermark_offsets(TopicPartition(*place(name)), timeout=_PATIENCE)[0]
+            for name in partitions
+        }
+        reader.incremental_assign([TopicPartition(*place(name), low) for name, low in lows.items()])
+        deadline, unfinished = time.monotonic() + _PATIENCE, set(partitions)
         while unfinished and time.monotonic() < deadline:
             for message in reader.consume(2000, 0.2):
                 name, error, offset = f"{message.topic()}-{message.partition()}", message.error(), message.offset()
@@ -260,6 +264,11 @@ def read_all(cluster: Cluster, *, isolation: str = "read_uncommitted") -> dict[s
                     found[name][offset] = (message.key(), message.value())
                 elif error is not None and error.code() == KafkaError._PARTITION_EOF:
                     unfinished.discard(name)
+                elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    # A broker that has not yet read what its remote tier holds knows no offset below its local tier.
+                    reader.incremental_unassign([TopicPartition(*place(name))])
+                    again = max(found[name], default=lows[name] - 1) + 1
+                    reader.incremental_assign([TopicPartition(*place(name), again)])
                 elif error is not None and not error.retriable() and error.code() != KafkaError._TRANSPORT:
                     raise KafkaException(error)
         assert not unfinished, f"the ends of {sorted(unfinished)} were not reached"
@@ -274,7 +283,7 @@ def place(partition: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-def await_leaders(cluster: Cluster) -> None:
+def await_leaders(cluster: Cluster, partitions: Collection[str] = PARTITIONS) -> None:
     """Return once the broker leads every partition.
 
     A client that asks while a broker is still taking them over may keep its "unknown partition" for minutes.
@@ -283,10 +292,10 @@ def await_leaders(cluster: Cluster) -> None:
 
     def unled() -> set[str]:
         try:
-            topics = admin.list_topics(timeout=20).topics
+            topics = admin.list_topics(timeout=_PATIENCE).topics
         except KafkaException:  # it is not up yet
-            return set(PARTITIONS)
+            return set(partitions)
         led = {f"{name}-{n}" for name, topic in topics.items() for n, p in topic.partitions.items() if p.leader >= 0}
-        return set(PARTITIONS) - led
+        return set(partitions) - led
 
     until(lambda: not unled(), _PATIENCE, say=lambda: f"no broker leads {sorted(unled())}")

@@ -35,7 +35,7 @@ def oracle(kafka_kit: None) -> Iterator[Oracle]:
 
 @pytest.fixture
 def kafka_cluster(kafka_kit: None, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
-    """Return a function that starts a cluster, with the arguments of `Cluster`; all are shut down after the test."""
+    """Return a function that starts a cluster, with the arguments of `Cluster`; all are killed after the test."""
     with ExitStack() as running:
 
         def start(name: str = "kafka", **arguments: Any) -> Cluster:

@@ -128,7 +128,7 @@ def lived(directory: Path) -> Iterator[Lived]:
                 producer.flush(30)
                 return len(list(broker.log_dirs[1].glob("orders-*/*.deleted"))) >= 30
 
-            until(some, seconds=60)
+            until(some, seconds=180)
             some()
             broker.kill()
         for number, place in enumerate(broker.log_dirs):
@@ -144,10 +144,10 @@ def served(cluster: Cluster, partition: int) -> dict[int, bytes]:
     consumer = Consumer(settings)
     try:
         where = TopicPartition("orders", partition)
-        low, high = consumer.get_watermark_offsets(where, timeout=30)
+        low, high = consumer.get_watermark_offsets(where, timeout=180)
         consumer.assign([TopicPartition("orders", partition, low)])
         found: dict[int, bytes] = {}
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 180
         while low < high and max(found, default=-1) < high - 1 and time.monotonic() < deadline:
             for message in consumer.consume(500, timeout=1):
                 offset, value = message.offset(), message.value()

@@ -21,6 +21,7 @@ import contextlib
 import functools
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -36,6 +37,8 @@ from typing import Any, Final, Self
 HERE: Final = Path(__file__).resolve().parent
 QUICK_FLAGS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xlog:cds=off")
 KAFKA: Final = "4.3.0"
+PATIENCE_SECONDS: Final = 240.0
+"""For all that a quiet machine does in seconds."""
 OPENS: Final = [
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
     for package in ("java.lang", "java.nio", "sun.nio.ch", "java.util", "java.util.concurrent")
@@ -78,11 +81,25 @@ def quick_flags(version: str = KAFKA) -> list[str]:
     return [*QUICK_FLAGS, f"-XX:SharedArchiveFile={Path(jars(version)).parent.with_name('classes.jsa')}"]
 
 
+PORTS: Final = range(10_000, 32_000)
+"""Below those that the kernel gives to connections: one of these could take a port between its choice and its use."""
+_reservations: Final[list[socket.socket]] = []
+
+
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of the loopback interface that nobody listens on and that no other process of the tests gets."""
+    while True:
+        port = random.choice(PORTS)
+        reservation = socket.socket(socket.AF_UNIX)
+        try:
+            reservation.bind(f"\0logmend-tests-{port}")  # until this process ends
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            reservation.close()
+        else:
+            _reservations.append(reservation)
+            return port
 
 
 def is_kraft(version: str) -> bool:
@@ -106,13 +123,13 @@ def java(version: str, directory: Path, output: Path, *args: str, heap: str = "3
 def run_java(version: str, directory: Path, output: Path, *args: str) -> None:
     """Run a class of that Kafka to its end; `RuntimeError` with the end of its output if that was not a good one."""
     start = output.stat().st_size if output.exists() else 0
-    status = java(version, directory, output, *args, heap="256m").wait(120)
+    status = java(version, directory, output, *args, heap="256m").wait(PATIENCE_SECONDS)
     said = output.read_bytes()[start:].decode(errors="replace")
     if status or "Error while executing" in said:
         raise RuntimeError(f"{args[0]} ended with {status}:\n{said[-2000:]}")
 
 
-def wait_for_port(port: int, process: subprocess.Popen[str], output: Path, seconds: float = 90) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[str], output: Path, seconds: float = PATIENCE_SECONDS) -> None:
     """Return once `process` listens; raise with the end of its output if it ends first or takes too long."""
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
@@ -123,7 +140,7 @@ def wait_for_port(port: int, process: subprocess.Popen[str], output: Path, secon
     raise RuntimeError(f"nothing listens on port {port} (exit status {process.poll()}):\n{said}")
 
 
-def end(process: subprocess.Popen[str], how: signal.Signals, seconds: float = 60) -> None:
+def end(process: subprocess.Popen[str], how: signal.Signals, seconds: float = PATIENCE_SECONDS) -> None:
     """Send a signal and wait; after `seconds` without an end, kill."""
     if process.poll() is None:
         process.send_signal(how)
@@ -186,7 +203,7 @@ class Broker:
             "port": str(self.port),
         }
 
-    def start(self, seconds: float = 90) -> None:
+    def start(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Start it, formatting its directories the first time, and wait until it answers on its port."""
         self.configure()
         version = self.cluster.version
@@ -212,7 +229,11 @@ class Broker:
 
 
 class Cluster:
-    """Some brokers of one version under one directory; as a context it starts them and shuts down those that run."""
+    """Some brokers of one version under one directory; as a context it starts them and kills those that still run.
+
+    Kills: the last brokers of a quorum would wait a minute each for a controller that is gone. A test that looks at
+    what a clean shutdown leaves calls `stop`.
+    """
 
     def __init__(
         self,
@@ -256,7 +277,7 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         for broker in self.brokers:
-            broker.stop()
+            broker.kill()
         if self.zookeeper is not None:
             end(self.zookeeper, signal.SIGKILL)
 
@@ -291,7 +312,7 @@ class Oracle:
     A call returns the answer and raises `KafkaError` where Kafka raised. Opening a log repairs it: open a copy.
     """
 
-    def __init__(self, *, heap: str = "512m", patience_seconds: float = 120) -> None:
+    def __init__(self, *, heap: str = "512m", patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._patience_seconds = patience_seconds
         self._complaints = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 (closed by `close`)
         command = ["java", f"-Xmx{heap}", *quick_flags(), "-cp", jars(), str(HERE / "Oracle.java")]

@@ -38,7 +38,7 @@ def consume(bootstrap: str) -> list[str]:
     """Return the values that a consumer reads from the beginning to the end."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False})
     partition = TopicPartition(TOPIC, 0, 0)
-    end = consumer.get_watermark_offsets(partition, timeout=30)[1]
+    end = consumer.get_watermark_offsets(partition, timeout=180)[1]
     consumer.assign([partition])
     values: list[str] = []
     try:

@@ -13,7 +13,7 @@ from interop.conftest import HERE
 from interop.kafka_lab import jars
 
 from checkpoint.uuids import decode_uuid
-from server.groups.records import (
+from server.groups.format.records import (
     NO_TOPIC_ID,
     GroupKey,
     GroupValue,

@@ -36,6 +36,7 @@ def recovered(cluster: Cluster, *flags: str) -> str:
     return done.stdout
 
 
+@pytest.mark.deep
 def test_a_broker_scans_the_active_segments_alone_after_the_points_have_risen(
     kafka_cluster: Callable[..., Cluster],
 ) -> None:

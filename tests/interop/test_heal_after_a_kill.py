@@ -22,7 +22,7 @@ from support.waiting import until
 from storage.disk.fs import OsFs
 from storage.reading.segment_walk import BatchPlace, walk_places
 
-pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 TOPIC, PARTITIONS, METADATA = "kept", 3, "__cluster_metadata-0"
 NAMES = (*(f"{TOPIC}-{number}" for number in range(PARTITIONS)), METADATA)

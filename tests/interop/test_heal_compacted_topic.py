@@ -20,7 +20,7 @@ from support.waiting import until
 from storage.disk.fs import OsFs
 from storage.reading.segment_walk import BatchPlace, walk_places
 
-pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 NAME, CLEANED = "profiles-0", "cleaner-offset-checkpoint"
 CONFIG = {"log.cleaner.backoff.ms": "200", "log.initial.task.delay.ms": "500"}
@@ -39,7 +39,7 @@ def compacted(kafka_kit: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
             producer.produce("profiles", None if number % 40 == 0 else value, key, partition=0)
         assert producer.flush(60) == 0
         last = sorted((home / NAME).glob("*.log"))[-1]
-        until(lambda: checkpoint(home / CLEANED).get(NAME, 0) == int(last.stem), 60)
+        until(lambda: checkpoint(home / CLEANED).get(NAME, 0) == int(last.stem), 180)
         cluster[0].stop()
         copy = tmp_path_factory.mktemp("damaged") / "data"
         shutil.copytree(home, copy)

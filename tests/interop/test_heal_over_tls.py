@@ -14,7 +14,7 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 from interop.kafka_lab import Cluster, free_port
 from interop.test_recover_live_broker import logmend
 
-pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 TOPIC = "kept"
 LOG = f"{TOPIC}-0/{0:020d}.log"

@@ -32,7 +32,7 @@ from interop.test_recover_live_broker import (
 )
 from support.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 SCANNED = re.compile(r"partition=(\S+?),.*Recovering unflushed segment (\d+)")
 CONFIG = {"log.retention.check.interval.ms": "1000", "file.delete.delay.ms": "100"}
@@ -119,7 +119,7 @@ def wait_for(cluster: Cluster, leader: int, isr: set[int]) -> None:
     client = AdminClient({"bootstrap.servers": cluster.bootstrap})
 
     def leads() -> bool:
-        seen = client.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.get(0)
+        seen = client.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.get(0)
         return seen is not None and seen.leader == leader and set(seen.isrs) >= isr
 
     until(leads, 180)
@@ -146,7 +146,7 @@ def test_a_follower_truncates_to_below_a_rolled_segment_and_follows_its_leader(
     produce(cluster, ["afterwards"], "1")
     cluster[1].start()
     wait_for(cluster, 2, {1, 2})
-    for broker in cluster.brokers:
+    for broker in cluster.brokers[1:]:  # the first holds the quorum: without it a stop would wait for a controller
         broker.stop()
     assert int(active(follower, f"{TOPIC}-0").stem) <= 100
     mine, theirs = (b"".join(p.read_bytes() for p in segments(at, f"{TOPIC}-0")) for at in (follower, leader))

@@ -9,8 +9,8 @@ import pytest
 from golden.golden import NAMES, extract
 from interop.kafka_lab import Oracle
 
+from storage.base.rows import CONTROL_NONE, BatchRows, Stop
 from storage.kernel import scan
-from storage.kernel.rows import CONTROL_NONE, BatchRows, Stop
 
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from interop import tiered
+from interop.broker_load import await_leaders
 from interop.test_recover_live_broker import logmend
 from interop.tiered import ORDERS, PAYMENTS, PLAIN, TIERED, TRIMMED, Life
 from support.waiting import until
@@ -49,7 +50,7 @@ def serve(life: Life) -> None:
     """Start the broker, let both tiers move on, and check that every record is served and no remote segment is gone."""
     before = logs(life)
     life.broker.start()
-    tiered.await_leaders(life.cluster)
+    await_leaders(life.cluster, tiered.PARTITIONS)
     life.produce(150)
     until(lambda: all(moved_on(life, topic, before) for topic in TIERED), 60)
     tiered.check_served(tiered.read_all(life.cluster), life.records)
@@ -138,7 +139,7 @@ def test_a_local_tier_without_a_segment_is_held(life: Life) -> None:
 def test_a_broker_with_a_tiered_log_that_was_shut_down_cleanly_has_no_finding_there(life: Life) -> None:
     assert recover(life)[0] == 0
     life.broker.start()
-    tiered.await_leaders(life.cluster)
+    await_leaders(life.cluster, tiered.PARTITIONS)
     life.broker.stop()
     for depth in ("quick", "full"):
         for topic in (*TIERED, PLAIN):

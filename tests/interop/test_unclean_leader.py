@@ -14,7 +14,7 @@ from interop.kafka_lab import Cluster
 from interop.test_recover_live_broker import logmend
 from support.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 TOPIC = "fragile"
 CONFIG = {
@@ -44,7 +44,7 @@ def wait_for_leader(cluster: Cluster, leader: int, isr: set[int] | None = None) 
 
     def leads() -> bool:
         nonlocal seen
-        seen = client.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.get(0)
+        seen = client.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.get(0)
         return seen is not None and seen.leader == leader and (isr is None or set(seen.isrs) == isr)
 
     until(leads, 180, say=lambda: seen)

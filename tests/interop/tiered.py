@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from interop import broker_load
+from interop.broker_load import await_leaders, place
 from interop.kafka_lab import HERE, KAFKA, Broker, Cluster
 from support.waiting import until
 
 ORDERS, PAYMENTS, TRIMMED, PLAIN = "orders", "payments", "trimmed", "plain"
 TIERED: Final = (ORDERS, PAYMENTS, TRIMMED)
 TOPICS: Final = (*TIERED, PLAIN)
+PARTITIONS: Final = tuple(f"{topic}-0" for topic in TOPICS)
 DELETED_BELOW: Final = 250
 """Records of `trimmed` below this offset are deleted on request."""
 SETTINGS: Final = {
@@ -38,9 +40,9 @@ SETTINGS: Final = {
 }
 TOPIC: Final = {"remote.storage.enable": "true", "local.retention.bytes": "1"}
 _SEGMENT_BYTES: Final = "16384"
-_PATIENCE: Final = 60.0
+_PATIENCE: Final = 180.0
 
-Contents = dict[str, dict[int, bytes]]
+Contents = dict[str, dict[int, bytes | None]]
 """Values by topic and offset; each topic has one partition."""
 
 
@@ -85,7 +87,7 @@ class Life:
                 plain.produce(topic, b"%d " % number * 50, on_delivery=self._delivered, partition=0)
             plain.poll(0)
         assert plain.flush(_PATIENCE) == 0
-        paying = Producer(settings | {"transactional.id": "till", "transaction.timeout.ms": 10_000})
+        paying = Producer(settings | {"transactional.id": "till", "transaction.timeout.ms": 60_000})
         paying.init_transactions(_PATIENCE)
         for commit in (True, False, True):
             taken: list[tuple[int, bytes]] = []
@@ -113,7 +115,7 @@ class Life:
         """Stop the broker and start it: each topic gets another leader epoch."""
         self.broker.stop()
         self.broker.start()
-        await_leaders(self.cluster)
+        await_leaders(self.cluster, PARTITIONS)
 
 
 def remote_files(directory: Path) -> dict[str, int]:
@@ -137,49 +139,10 @@ def epochs(log_dir: Path, topic: str) -> list[tuple[int, int]]:
     return [(int(epoch), int(start)) for epoch, start in map(str.split, lines)]
 
 
-def await_leaders(cluster: Cluster) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-
-    def led() -> set[str]:
-        topics = admin.list_topics(timeout=20).topics
-        return {name for name, topic in topics.items() if all(p.leader >= 0 for p in topic.partitions.values())}
-
-    until(lambda: led() >= set(TOPICS), _PATIENCE, say=lambda: f"only {sorted(led())} are led")
-
-
 def read_all(cluster: Cluster, *, isolation: str = "read_committed") -> Contents:
     """Return what a stock client reads of every topic from its first offset to its end, both tiers."""
-    await_leaders(cluster)
-    settings = {
-        "bootstrap.servers": cluster.bootstrap,
-        "group.id": "readers",
-        "enable.auto.commit": False,
-        "auto.offset.reset": "error",
-        "enable.partition.eof": True,
-        "isolation.level": isolation,
-        "check.crcs": True,
-        "log_level": 0,
-    }
-    reader = Consumer(settings)
-    found: dict[str, dict[Any, Any]] = {topic: {} for topic in TOPICS}
-    try:
-        for topic in TOPICS:
-            low, _ = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=_PATIENCE)
-            reader.incremental_assign([TopicPartition(topic, 0, low)])
-        deadline, unfinished = time.monotonic() + _PATIENCE, set(TOPICS)
-        while unfinished and time.monotonic() < deadline:
-            for message in reader.consume(2000, 0.2):
-                error, name = message.error(), str(message.topic())
-                if error is None:
-                    found[name][message.offset()] = message.value()
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    unfinished.discard(name)
-                elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
-                    raise KafkaException(error)
-        assert not unfinished, f"the ends of {sorted(unfinished)} were not reached"
-        return found
-    finally:
-        reader.close()
+    contents = broker_load.read_all(cluster, PARTITIONS, isolation=isolation)
+    return {place(name)[0]: {at: value for at, (_, value) in read.items()} for name, read in contents.items()}
 
 
 def live(directory: Path, version: str = KAFKA, count: int = 300) -> Life:
@@ -190,7 +153,7 @@ def live(directory: Path, version: str = KAFKA, count: int = 300) -> Life:
             name = "internal.segment.bytes" if version.startswith("4.") else "segment.bytes"
             config = {name: _SEGMENT_BYTES, "retention.ms": "-1"} | (TOPIC if topic in TIERED else {})
             cluster.create_topic(topic, config=config)
-        await_leaders(cluster)
+        await_leaders(cluster, PARTITIONS)
         for _ in range(2):
             life.produce(count)
             # A broker that is stopped before it knows its remote tier waits half a minute for that.
@@ -225,7 +188,7 @@ def copy(life: Life, target: Path) -> Life:
     return Life(cluster, {topic: dict(records) for topic, records in life.records.items()})
 
 
-def check_served(found: Contents, promised: Mapping[str, Mapping[int, bytes]]) -> None:
+def check_served(found: Contents, promised: Mapping[str, Mapping[int, bytes | None]]) -> None:
     """Check that every promised record is served, at its offset."""
     for topic, records in promised.items():
         missing = [offset for offset in records if offset not in found[topic]]

@@ -27,8 +27,8 @@ def call(*words: object) -> None:
 def own_mounts() -> Iterator[None]:
     """Give this thread, and what it starts, mounts that no other process sees.
 
-    A process that copies all mounts, as every container does when it starts, keeps a file system alive that is unmounted
-    here; mounting its image again would give the dead one.
+    A process that copies all mounts, as every container does when it starts, keeps a file system alive that is
+    unmounted here; mounting its image again would give the dead one.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     home, before = os.getcwd(), os.open("/proc/thread-self/ns/mnt", os.O_RDONLY)

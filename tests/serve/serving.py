@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from golden.golden import extract, log_dirs
 
-WAIT = 60.0
+WAIT = 180.0
 QUIET = {"log_level": 0}
 """What librdkafka says on standard error is not of interest where refusals are wanted."""
 

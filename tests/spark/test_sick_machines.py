@@ -21,7 +21,7 @@ from audit.tables.options import AuditOptions
 from audit.tables.schema import FindingRow, SegmentRow, VerdictRow
 from audit.tables.tables import Tables
 
-pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 TABLES = {"segments": SegmentRow, "findings": FindingRow, "verdicts": VerdictRow}
 SOMEBODY = 12345

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from audit.judge.compare import BlockState
 from audit.judge.detail import DiskFetch, SegmentPlace
+from audit.judge.replicas import BlockState
 from audit.judge.verdicts import PartitionState, ReplicaState, judge
 from audit.scan.listing import ListedSegment, LogDirRow, ReplicaRow, list_log_dir
 from audit.scan.metadata import AssignedRow
-from audit.scan.tasks import Row, SegmentTask, Verifier, utc_now
+from audit.scan.pieces import SegmentTask
+from audit.scan.tasks import Row, Verifier, utc_now
 from audit.spark.results import fleets_of, newest_metadata, status_of
 from audit.spark.steps import ReadMetadata
 from audit.tables.kinds import UNREADABLES

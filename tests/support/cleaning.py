@@ -10,13 +10,13 @@ from support.batches import TS
 
 from storage.base.config import LogConfig
 from storage.base.names import FileRole, FileState, parse_file_name, segment_file_name
+from storage.base.rows import BatchRows, ProducerEvent, Stop
 from storage.base.units import Offset
 from storage.batch.batch import BatchHeader, parse_header, split_batches
 from storage.batch.record import Record, records_of
 from storage.cleanup.compaction import Cleaned, Compaction, Round, last_records_of
 from storage.cleanup.offset_map import OffsetMap
 from storage.disk.fs import Fs, OsFs, read_all
-from storage.kernel.rows import BatchRows, ProducerEvent, Stop
 from storage.kernel.scan import scan_batches
 from storage.producers.producer_state import ProducerEntry, ProducerState, decode_snapshot
 from storage.segment.segment import LogSegment

@@ -39,7 +39,7 @@ def logmend(*words: object, env: Mapping[str, str] | None = None) -> subprocess.
     """Run `logmend` with these words to its end."""
     command = [sys.executable, "-m", "cli.main", *map(str, words)]
     return subprocess.run(
-        command, env=env or environment(), capture_output=True, text=True, check=False, timeout=120, cwd="/"
+        command, env=env or environment(), capture_output=True, text=True, check=False, timeout=300, cwd="/"
     )
 
 

@@ -14,8 +14,8 @@ from support.wire_calls import INFO, answer_of
 from server.api.versions import ApiKey
 from server.groups.classic.world import GroupSettings
 from server.groups.coordinator import Groups
+from server.groups.format.records import Key, NewerKey, OffsetKey, decode_group, decode_key, decode_offset, partition_of
 from server.groups.partitions import OFFSETS_TOPIC
-from server.groups.records import Key, NewerKey, OffsetKey, decode_group, decode_key, decode_offset, partition_of
 from server.groups.settings import CoordinatorSettings
 from server.handlers.coordination import groups as group_handlers
 from server.handlers.coordination import offsets as offset_handlers

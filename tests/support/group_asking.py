@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 PATIENCE_SECONDS = 90.0
@@ -33,14 +33,23 @@ def _admin(bootstrap: str) -> AdminClient:
 
 
 def positions(bootstrap: str, group: str) -> dict[int, int]:
-    """Return the committed offset of each partition of the one topic that the group reads."""
-    admin = _admin(bootstrap)
+    """Return the committed offset of each partition of the one topic that the group reads.
 
-    def ask() -> dict[int, int]:
-        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-        return {each.partition: each.offset for each in asked.result(PATIENCE_SECONDS).topic_partitions}
-
-    return when_loaded(ask)
+    A consumer asks: librdkafka's admin client crashes if a coordinator is not ready (confluentinc/librdkafka 5040).
+    """
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    try:
+        topics = consumer.list_topics(timeout=PATIENCE_SECONDS).topics
+        places = [
+            TopicPartition(name, number)
+            for name, topic in topics.items()
+            if not name.startswith("__")
+            for number in topic.partitions
+        ]
+        committed = when_loaded(lambda: consumer.committed(places, PATIENCE_SECONDS))
+        return {place.partition: place.offset for place in committed if place.offset >= 0}
+    finally:
+        consumer.close()
 
 
 def members(bootstrap: str, group: str) -> list[str]:

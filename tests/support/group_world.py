@@ -11,7 +11,7 @@ from server.api.errors import ErrorCode
 from server.groups.classic.group import Group
 from server.groups.classic.member import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from server.groups.classic.world import GroupSettings
-from server.groups.records import GroupValue
+from server.groups.format.records import GroupValue
 
 NOW = 1_700_000_000_000
 

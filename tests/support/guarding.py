@@ -17,8 +17,8 @@ from daemon.ledger.ledger import Ledger
 from daemon.scrub.scrub import Scrubber
 from daemon.status.model import Clock
 from daemon.verify.options import GuardOptions, ScrubOptions
+from storage.base.rows import BatchRows
 from storage.kernel.fold import SegmentFold
-from storage.kernel.rows import BatchRows
 from storage.kernel.scan import scan_batches
 
 START_MS = 1_790_000_000_000

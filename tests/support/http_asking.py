@@ -39,7 +39,7 @@ class Asker(http.client.HTTPConnection):
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
-        super().__init__("localhost", timeout=10)
+        super().__init__("localhost", timeout=60)
 
     def connect(self) -> None:
         self.sock = dial(self._server)
@@ -49,11 +49,11 @@ def dial(server: HttpServer) -> socket.socket:
     """Return a connected socket."""
     if server.listen.path is not None:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        made.settimeout(10)
+        made.settimeout(60)
         made.connect(str(server.listen.path))
         return made
     host, _, port = server.address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def ask(server: HttpServer, target: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Answer:

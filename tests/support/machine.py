@@ -158,7 +158,7 @@ class Machine:
         """Return the journal, or that of a unit."""
         return self.run("journalctl", "--no-pager", "-o", "short-monotonic", *words, check=False)
 
-    def until(self, look: Callable[[], T], seconds: float = 90) -> T:
+    def until(self, look: Callable[[], T], seconds: float = 240) -> T:
         """Return the first answer of `look` that is true; where none is, fail with the machine's last words."""
         return until(look, seconds, say=self._last_words)
 
@@ -176,7 +176,7 @@ class Machine:
                 self._process.wait(10)
             if self._process.poll() is None:
                 self._process.kill()
-                self._process.wait(10)
+                self._process.wait(60)
         for place in _CGROUPS.glob("*/payload"), _CGROUPS.glob("*/supervisor"):
             for group in place:
                 _remove_groups(group)

@@ -10,9 +10,9 @@ from recovery.logdir.survey import Planned, plan_log_dir
 from recovery.plan.plan import PlanOptions
 from recovery.segment.marks import EVENT_LIMIT, HEADER_BYTES, Mark, index_digest
 from recovery.segment.memory import Guarded, Memory
+from storage.base.rows import BatchRows
 from storage.disk.fs import OsFs
 from storage.kernel.fold import SegmentFold
-from storage.kernel.rows import BatchRows
 from storage.kernel.scan import scan_batches
 
 BOOT, LATER_BOOT = (f"7c5a6f0e-0000-4000-8000-00000000000{n}" for n in (1, 2))

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], seconds: float = 60, *, say: Callable[[], object] = lambda: "") -> T:
+def until(look: Callable[[], T], seconds: float = 180, *, say: Callable[[], object] = lambda: "") -> T:
     """Return the first answer of `look` that is true; after so many seconds fail with what `say` returns."""
     end = time.monotonic() + seconds
     while not (answer := look()):

@@ -39,7 +39,6 @@ pytestmark = [
     pytest.mark.systemd,
     pytest.mark.deep,
     pytest.mark.usefixtures("machines"),
-    pytest.mark.timeout(300),
 ]
 
 

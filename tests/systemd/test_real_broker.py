@@ -41,7 +41,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("java", "mvn"),
     pytest.mark.usefixtures("machines"),
-    pytest.mark.timeout(600),
 ]
 
 

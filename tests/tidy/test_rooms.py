@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tidy.structure import circles, classes, imports, rooms
+from tidy.structure import between_folders, circles, classes, imports, rooms
 from tidy.tree import CODE, ROOT, sources, tree
 
 MODULES_OF_A_ROOM = 12
@@ -66,6 +66,10 @@ def test_a_test_named_like_a_module_lies_in_the_room_of_the_module(package: str)
 
 def test_circles_are_seen() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == [["a", "b", "c"]]
+
+
+def test_no_folders_import_one_another() -> None:
+    assert circles(between_folders(imports(ROOT), ROOT)) == []
 
 
 def test_the_table_of_the_structure_knows_modules_and_classes() -> None:

@@ -9,7 +9,7 @@ from server.api.errors import ErrorCode
 from server.groups.classic.member import CONSUMER, JoinAnswer, JoinRequest, Member, SyncAnswer, SyncRequest
 from server.groups.classic.roster import Roster
 from server.groups.classic.world import GroupState
-from server.groups.records import GroupValue
+from server.groups.format.records import GroupValue
 
 
 class GroupFacts:

@@ -16,7 +16,7 @@ from server.groups.classic.facts import GroupFacts
 from server.groups.classic.member import JoinAnswer, JoinRequest, Member, SyncAnswer, SyncRequest
 from server.groups.classic.rebalance import AFTER_JOIN, Rebalance
 from server.groups.classic.world import GroupSettings, GroupState, Identity, World
-from server.groups.records import GroupValue
+from server.groups.format.records import GroupValue
 
 
 class Group:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from server.api.clock import Handle
 from server.api.errors import ErrorCode
-from server.groups.records import MemberValue
+from server.groups.format.records import MemberValue
 
 CONSUMER: Final = "consumer"
 """The protocol type of members that share out topics among one another."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from server.api.errors import ErrorCode
 from server.groups.classic.member import CONSUMER, JoinedMember, JoinRequest, Member, subscribed_topics
-from server.groups.records import GroupValue
+from server.groups.format.records import GroupValue
 
 
 class Roster:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from server.api.clock import Timers
 from server.api.errors import ErrorCode
-from server.groups.records import GroupValue
+from server.groups.format.records import GroupValue
 from storage.base.units import INT32_MAX
 
 Identity: TypeAlias = tuple[str, str | None]

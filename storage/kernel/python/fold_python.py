@@ -14,9 +14,9 @@ from zlib import crc32
 
 from crc32c import crc32c
 
+from storage.base.rows import COLUMNS, CONTROL_NONE, BatchRows, Facts, Folded, Pair, ProducerEvent, Stop, Triple
 from storage.base.units import INT32_MAX
 from storage.kernel.python.scan_python import Batch, next_batch
-from storage.kernel.rows import COLUMNS, CONTROL_NONE, BatchRows, Facts, Folded, Pair, ProducerEvent, Stop, Triple
 
 _INDEX_ENTRY: Final = struct.Struct(
     ">"

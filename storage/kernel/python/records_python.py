@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from storage.base.rows import CONTROL_EMPTY, CONTROL_UNREADABLE, Walked
 from storage.base.units import INT64_MAX
-from storage.kernel.rows import CONTROL_EMPTY, CONTROL_UNREADABLE, Walked
 
 _CODEC_BITS: Final = 0x07
 

@@ -13,9 +13,9 @@ from zlib import crc32
 
 from crc32c import crc32c
 
+from storage.base.rows import COLUMNS, CONTROL_NONE, BatchRows, Data, Led, Scanned, Stop
 from storage.base.units import INT64_MAX
 from storage.kernel.python.records_python import control_of
-from storage.kernel.rows import COLUMNS, CONTROL_NONE, BatchRows, Data, Led, Scanned, Stop
 
 LEAST: Final = 17  # up to and with the magic byte, which stands at the same place in all three formats
 V2_HEADER: Final = 61
@@ -58,7 +58,7 @@ _V2: Final = struct.Struct(
 
 
 class Batch(NamedTuple):
-    """The row of one batch: a number for each of `storage.kernel.rows.COLUMNS`, in that order."""
+    """The row of one batch: a number for each of `storage.base.rows.COLUMNS`, in that order."""
 
     position: int
     size: int

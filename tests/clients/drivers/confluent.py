@@ -194,10 +194,13 @@ class Driver(Grouping):
 
     def committed(self, group: str, topic: str, partitions: list[int]) -> list[int | None]:
         places = [TopicPartition(topic, partition) for partition in partitions]
-        asked = client.ConsumerGroupTopicPartitions(group, places)
-        found = self.admin.list_consumer_group_offsets([asked])[group].result(WAIT)
-        by_number = {place.partition: place.offset for place in found.topic_partitions}
-        return [by_number[number] if by_number.get(number, -1) >= 0 else None for number in partitions]
+        # Not the admin client: it crashes if a coordinator is not ready (confluentinc/librdkafka 5040).
+        consumer = Consumer(self.common | {"group.id": group})
+        try:
+            by_number = {place.partition: place.offset for place in consumer.committed(places, WAIT)}
+        finally:
+            consumer.close()
+        return [by_number[number] if by_number[number] >= 0 else None for number in partitions]
 
     def groups(self) -> list[str]:
         return [group.group_id for group in self.admin.list_consumer_groups().result(WAIT).valid]

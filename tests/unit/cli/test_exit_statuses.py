@@ -165,7 +165,7 @@ def test_5_results_that_cannot_be_written(tmp_path: Path) -> None:
     make_log_dir(tmp_path, TORN)
     with Path("/dev/full").open("w") as full:
         process = start("verify", tmp_path, stdout=full.fileno())
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=180)
     assert process.returncode == 5
     assert "results were lost" in err
 
@@ -291,7 +291,7 @@ def test_130_and_143_a_signal_ends_the_work_at_once(
     assert process.stderr.readline() == "reading\n"
     asked = time.monotonic()
     process.send_signal(number)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=180)
     assert (process.returncode, tree(tmp_path)) == (status, before)
     assert time.monotonic() - asked < 5
     assert "run it again" in err
@@ -322,7 +322,7 @@ def test_sigusr1_prints_how_far_it_is(tmp_path: Path) -> None:
     process.send_signal(signal.SIGUSR1)
     line = process.stderr.readline()
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=180)
     assert line.startswith(f"logmend: {tmp_path / 'data'}: ")
     assert "of 1 partition, orders-0" in line
 
@@ -347,7 +347,7 @@ def test_a_reader_that_goes_away_changes_neither_work_nor_status(tmp_path: Path)
     process.stdout.close()
     assert process.stderr is not None
     with process.stderr:
-        assert (process.wait(timeout=60), process.stderr.read()) == (0, "")
+        assert (process.wait(timeout=180), process.stderr.read()) == (0, "")
     assert log.read_bytes() == sound_log()
 
 

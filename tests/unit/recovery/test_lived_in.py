@@ -60,7 +60,7 @@ def test_a_user_who_owns_read_only_metadata_snapshots_gets_no_alarm_either(lived
         if words[0] == "recover":
             (lived_in / ".kafka_cleanshutdown").unlink()
         command = [*drop, sys.executable, "-m", "cli.main", *words, str(lived_in)]
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=180)
         assert done.returncode == 0, done.stdout + done.stderr
     assert (lived_in / ".kafka_cleanshutdown").exists()
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from golden import golden
 from support.recovering import plan, recover
 
+from storage.base.rows import BatchRows, ProducerEvent
 from storage.base.units import Offset
 from storage.disk.fs import OsFs
-from storage.kernel.rows import BatchRows, ProducerEvent
 from storage.producers.producer_state import ProducerState, decode_snapshot
 from storage.reading.log_reader import LogReader
 

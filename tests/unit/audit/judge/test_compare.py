@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from audit.judge.compare import Batch, BlockState, Compared, Replica, Told, compare, until_of
+from audit.judge.compare import compare
+from audit.judge.differences import Compared
+from audit.judge.replicas import Batch, BlockState, Replica, Told, until_of
 from audit.tables.kinds import AuditKind
 from storage.base.errors import BatchCorrupt
 

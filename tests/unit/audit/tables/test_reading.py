@@ -18,7 +18,8 @@ from support.fleets import copy_fleet, log_of, sources
 from audit.scan import listing, tasks
 from audit.scan.listing import ListedSegment, list_log_dir
 from audit.scan.metadata import read_metadata
-from audit.scan.tasks import PieceRow, SegmentTask, Verifier, cut, joined, utc_now
+from audit.scan.pieces import PieceRow, SegmentTask, cut, joined
+from audit.scan.tasks import Verifier, utc_now
 from audit.spark.host_scan import COLUMNS, check_report, scan_host
 from audit.tables.options import AuditOptions, Source, read_manifest, sources_from_flags
 from audit.tables.reading import ArrowFs, open_place

@@ -109,7 +109,7 @@ def test_following_sees_what_comes_rolls_and_retention_included(manager: LogMana
     assert manager.log(P0).log_start == 40
     for number in range(40, 65):
         append(manager, f"v{number}")
-    out, err = following.communicate(timeout=30)
+    out, err = following.communicate(timeout=180)
     assert (following.returncode, err) == (0, "")
     assert [json.loads(line)["value"] for line in out.splitlines()] == [f"v{n}" for n in range(40, 65)]
 
@@ -121,7 +121,7 @@ def test_following_leaves_the_lock_to_who_appends(tmp_path: Path) -> None:
         pass
     with LogManager.open(OsFs(), [PurePath(tmp_path)], NOW, ManagerOptions()) as manager:
         append(manager, "a")
-        out, _ = following.communicate(timeout=30)
+        out, _ = following.communicate(timeout=180)
     assert json.loads(out)["value"] == "a"
 
 

@@ -20,12 +20,12 @@ from cli.engine.read import records_between
 from engine.client.view import LogView
 from engine.manager.manager import LogManager
 from engine.settings.options import ManagerOptions
+from storage.base.rows import ABORT
 from storage.base.units import Offset
 from storage.batch.batch import attributes_of, ensure_sound, split_batches
 from storage.batch.payload import control_kind
 from storage.batch.record import records_of
 from storage.disk.fs import OsFs, ReadOnlyFs, read_all
-from storage.kernel.rows import ABORT
 from storage.log.log_types import Isolation
 from storage.producers.producers import Origin
 
@@ -104,7 +104,7 @@ def test_who_follows_waits_for_the_end_of_a_transaction(story: Story, tmp_path: 
     assert [json.loads(following.stdout.readline())["value"] for _ in range(2)] == ["c1", "behind"]
     story.end(1, commit=False)
     append(story.manager, "last")
-    out, err = following.communicate(timeout=30)
+    out, err = following.communicate(timeout=180)
     assert (following.returncode, err) == (0, "")
     assert [json.loads(line)["value"] for line in out.splitlines()] == ["last"]
 

@@ -197,7 +197,6 @@ class Week:
         return sum(self.ledger.read(f"SELECT COUNT(*) FROM {table}")[0][0] for table in tables)
 
 
-@pytest.mark.timeout(300)
 def test_in_a_week_all_is_done_in_time_and_nothing_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = threading.active_count()
     week = Week(tmp_path, monkeypatch)

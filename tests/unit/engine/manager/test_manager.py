@@ -21,7 +21,6 @@ from checkpoint.offsets import (
     RECOVERY_POINTS,
     decode_offsets,
 )
-from engine.logdir.recovering import trim_indexes
 from engine.manager.cleaning import RETRY_MS
 from engine.manager.manager import LogManager
 from engine.settings.options import Intervals
@@ -139,25 +138,6 @@ def test_an_unclean_directory_beside_a_clean_one_is_recovered_alone() -> None:
     fs.remove(B / CLEAN_SHUTDOWN)
     with open_manager(fs, [A, B]) as manager:
         assert [len(log_dir.partitions) for log_dir in manager.log_dirs] == [1, 1]
-
-
-def test_zeros_behind_the_entries_of_an_index_are_taken_off() -> None:
-    """A broker that was killed leaves them in logs that the engine does not open: a marker would vouch for them."""
-    entry = (4).to_bytes(4, "big") + len(batch_v2(0, 4)).to_bytes(4, "big")
-    home = "/a/orders-0.x-stray"
-    fs = MemoryFs({
-        f"{home}/{0:020d}.log": batch_v2(0, 4) + batch_v2(4, 1),
-        f"{home}/{0:020d}.index": entry + bytes(80),
-        f"{home}/{0:020d}.timeindex": bytes(96),
-        f"{home}/{9:020d}.index.deleted": bytes(8),
-    })  # fmt: skip
-    trim_indexes(fs, PurePath(home))
-    left = fs.contents(home)
-    assert (left[f"{0:020d}.index"], left[f"{0:020d}.timeindex"]) == (entry, b"")
-    assert left[f"{9:020d}.index.deleted"] == bytes(8)
-    before = fs.effects
-    trim_indexes(fs, PurePath(home))
-    assert fs.effects == before
 
 
 # ---- appends

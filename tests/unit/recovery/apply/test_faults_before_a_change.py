@@ -35,7 +35,7 @@ def carry_out(fs: MemoryFs, way: str, nth: int, methods: set[str]) -> tuple[Exec
     orders = Orders(done.plan_id, 1, "test", **WAYS[way])
     try:
         faulty = FaultFs(fs, nth, errno.ENOSPC, only=methods)
-        execute(faulty, planned.plan, planned.content_of, orders, SilentReporter(), done=done)
+        execute(faulty, planned.plan, planned.content_of, orders, SilentReporter(), effects=done)
     except EnvironmentFault as error:
         return done, error
     return done, None

@@ -13,7 +13,7 @@ from support.memory_fs import MemoryFs
 
 from server.api.errors import ErrorCode
 from server.api.versions import VERSIONS, ApiKey
-from server.groups.records import GroupKey, GroupValue, OffsetKey, OffsetValue
+from server.groups.format.records import GroupKey, GroupValue, OffsetKey, OffsetValue
 from server.store.flushing import FlushPolicy
 from storage.batch.control import ControlType
 

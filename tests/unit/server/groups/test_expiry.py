@@ -9,7 +9,7 @@ from support.coordinating import QUICK, Served, run_served
 from support.group_world import NOW
 
 from server.api.versions import ApiKey
-from server.groups.records import GroupKey, OffsetKey, OffsetValue
+from server.groups.format.records import GroupKey, OffsetKey, OffsetValue
 
 DAY = 24 * 60 * 60 * 1000
 WEEK = 7 * DAY

@@ -9,7 +9,7 @@ from server.api.errors import ErrorCode
 from server.groups.classic.group import Group
 from server.groups.classic.member import JoinAnswer, subscribed_topics
 from server.groups.classic.world import GroupSettings, GroupState
-from server.groups.records import GroupValue, MemberValue
+from server.groups.format.records import GroupValue, MemberValue
 
 NONE = ErrorCode.NONE
 ROUND_ROBIN = (("roundrobin", subscription("orders")),)

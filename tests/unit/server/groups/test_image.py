@@ -16,9 +16,9 @@ from daemon.own.engine import NotServing
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
 from server.groups.coordinator import Groups
+from server.groups.format.records import OffsetKey, OffsetValue, encode_key
 from server.groups.image import Image, read_image
 from server.groups.partitions import OFFSETS_TOPIC
-from server.groups.records import OffsetKey, OffsetValue, encode_key
 from server.groups.settings import CoordinatorSettings, settings_of_broker
 from server.groups.shard import NotStored
 from storage.base.errors import BatchCorrupt, ConfigInvalid

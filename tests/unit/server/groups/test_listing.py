@@ -13,8 +13,8 @@ from support.serving import stored
 from server.api.errors import ErrorCode
 from server.api.versions import VERSIONS, ApiKey
 from server.groups.coordinator import Lag
+from server.groups.format.records import GroupKey, OffsetKey, OffsetValue
 from server.groups.partitions import OFFSETS_TOPIC
-from server.groups.records import GroupKey, OffsetKey, OffsetValue
 from server.handlers.coordination import groups as handling
 from storage.base.units import TopicPartition
 from storage.batch.record import Record, encode_batch

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from golden.golden import unpack
 
-from server.groups.image import Image
-from server.groups.records import (
+from server.groups.format.records import (
     GroupKey,
     GroupValue,
     MemberValue,
@@ -25,6 +24,7 @@ from server.groups.records import (
     encode_offset,
     partition_of,
 )
+from server.groups.image import Image
 from storage.base.errors import BatchCorrupt, UnsupportedFormat
 from storage.batch.batch import parse_header, split_batches
 from storage.batch.record import Record, records_of

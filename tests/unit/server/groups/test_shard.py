@@ -7,7 +7,7 @@ from support.group_world import NOW
 
 from server.api.errors import ErrorCode
 from server.api.versions import ApiKey
-from server.groups.records import NewerKey
+from server.groups.format.records import NewerKey
 from storage.batch.record import Record, encode_batch
 from storage.producers.producers import Origin
 

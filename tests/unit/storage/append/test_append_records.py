@@ -16,10 +16,10 @@ from storage.append.append_records import judge_records, walk_batch, with_codec
 from storage.base.config import LogConfig
 from storage.base.errors import BatchCorrupt, UnsupportedFormat
 from storage.base.refusals import InvalidRecord, InvalidTimestamp
+from storage.base.rows import Walked
 from storage.batch.batch import parse_header
 from storage.batch.record import Record, encode_batch, records_of
 from storage.codec.compression import CHUNK_BYTES, HELD_LIMIT, compress
-from storage.kernel.rows import Walked
 
 PLAIN = LogConfig()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from storage.base.rows import ABORT, COMMIT
 from storage.cleanup.cleaned_txns import CleanedTransactions
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import ABORT, COMMIT
 
 LEADER_CHANGE = 2
 

@@ -145,7 +145,7 @@ def test_a_sparse_log_of_a_tebibyte_is_verified_and_recovered_without_reading_it
             impossible("a file system that is not known to tell of every hole")
     for words, status in ((["verify"], 1), (["plan"], 1), (["recover"], 0), (["verify", "--depth", "full"], 0)):
         done = subprocess.run(
-            [sys.executable, "-m", "cli.main", *words, str(home)], env=environment(), capture_output=True, timeout=60,
+            [sys.executable, "-m", "cli.main", *words, str(home)], env=environment(), capture_output=True, timeout=180,
             check=False, cwd="/",
         )  # fmt: skip
         assert done.returncode == status, done.stderr

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.base.errors import IndexCorrupt
+from storage.base.rows import BatchRows
 from storage.index.indexes import (
     IndexFault,
     IndexFaultKind,
@@ -27,7 +28,6 @@ from storage.index.indexes import (
     truncate_to,
     used_length,
 )
-from storage.kernel.rows import BatchRows
 
 TS = 1_700_000_000_000
 

@@ -11,10 +11,10 @@ import pytest
 from crc32c import crc32c
 from support.batches import TRANSACTIONAL, TS, batch_v2, legacy, marker
 
+from storage.base.rows import BatchRows, ProducerEvent, Stop
 from storage.base.units import Offset
 from storage.index.indexes import decode_offset_index, decode_time_index
 from storage.kernel.fold import SegmentFold
-from storage.kernel.rows import BatchRows, ProducerEvent, Stop
 from storage.kernel.scan import kernel_name, scan_batches
 
 Fold = Callable[..., SegmentFold]

@@ -15,10 +15,10 @@ from support.batches import batch_v2
 from support.plain_file import Plain
 
 from storage.base.errors import FileVanished
+from storage.base.rows import BatchRows, Stop
 from storage.disk import os_files
 from storage.disk.fs import OsFs, ReadFile
 from storage.kernel.fold import SegmentFold
-from storage.kernel.rows import BatchRows, Stop
 from storage.kernel.scan import kernel_name
 from storage.reading import log_reader
 from storage.reading.log_reader import LogReader, LogScan
@@ -175,7 +175,7 @@ def test_threads_whose_files_shrink_do_not_disturb_those_whose_files_do_not(tmp_
 _USE = """
 import mmap, os, signal, sys
 from storage.kernel.fold import SegmentFold
-from storage.kernel.rows import BatchRows
+from storage.base.rows import BatchRows
 {before}
 with open(sys.argv[1], "rb") as file:
     SegmentFold(0).scan_file(file.fileno(), BatchRows(8), position=0, end=8 << 20, next_offset=0)
@@ -206,7 +206,7 @@ def test_a_signal_that_is_not_ours_does_what_it_did(tmp_path: Path, before: str,
     path.write_bytes(bytes(100_000))
     code = _USE.format(before=before, after=after)
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code, str(path)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=180
     )
     assert done.returncode == status, done.stderr
 

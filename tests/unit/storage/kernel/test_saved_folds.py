@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.batches import TRANSACTIONAL, TS, batch_v2, legacy, marker
 
+from storage.base.rows import BatchRows, Stop
 from storage.kernel.fold import STATE_VERSION, SegmentFold
-from storage.kernel.rows import BatchRows, Stop
 from storage.kernel.scan import crc32c, kernel_name, scan_batches
 
 KERNELS = ["python", pytest.param("c", marks=pytest.mark.skipif(kernel_name() != "c", reason="no C kernel"))]

@@ -16,10 +16,10 @@ import crc32c as package
 import pytest
 from support.batches import CONTROL, TRANSACTIONAL, TS, batch_v2, legacy, marker, marker_record, record, reseal, varint
 
+from storage.base.rows import COLUMNS, BatchRows, Scanned, Stop
 from storage.batch.batch import BatchHeader, parse_header
 from storage.kernel.fold import SegmentFold
 from storage.kernel.python import reference
-from storage.kernel.rows import COLUMNS, BatchRows, Scanned, Stop
 
 native = pytest.importorskip("storage.kernel.native", reason="the C kernel was not built", exc_type=ImportError)
 _scan = pytest.importorskip("storage.kernel._scan", reason="the C kernel was not built", exc_type=ImportError)

@@ -17,13 +17,13 @@ from support.wrapped_fs import Call, WrappedFs
 from storage.base.config import LogConfig
 from storage.base.names import FileState
 from storage.base.refusals import OffsetOutOfRange
+from storage.base.rows import CONTROL_NONE, ProducerEvent
 from storage.base.units import Offset, TimestampMs
 from storage.batch.batch import ensure_sound, split_batches
 from storage.cleanup.compaction import Compaction, Round
 from storage.cleanup.offset_map import OffsetMap
 from storage.disk.fs import OsFs
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import CONTROL_NONE, ProducerEvent
 from storage.log.log import Log
 from storage.log.log_types import LogSetup
 from storage.producers.producer_state import ProducerState

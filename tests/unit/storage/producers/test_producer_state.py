@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.base.errors import BatchCorrupt, SnapshotCorrupt, UnsupportedFormat
+from storage.base.rows import ABORT, COMMIT, CONTROL_EMPTY, CONTROL_NONE, CONTROL_UNREADABLE, ProducerEvent
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import ABORT, COMMIT, CONTROL_EMPTY, CONTROL_NONE, CONTROL_UNREADABLE, ProducerEvent
 from storage.kernel.scan import crc32c
 from storage.producers.producer_state import (
     ProducerEntry,

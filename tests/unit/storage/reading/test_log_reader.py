@@ -11,9 +11,9 @@ import pytest
 from support.batches import batch_v2, legacy
 
 from storage.base.errors import FileVanished
+from storage.base.rows import COLUMNS, BatchRows, Stop
 from storage.disk.fs import OsFs
 from storage.kernel.fold import SegmentFold
-from storage.kernel.rows import COLUMNS, BatchRows, Stop
 from storage.reading.log_reader import LogReader, LogScan, OnRows, find_sound_batch, is_zero
 
 OVERHEAD = 61

@@ -12,9 +12,9 @@ from support.memory_fs import FaultFs, MemoryFs
 from storage.base.errors import BatchCorrupt, DiskFull
 from storage.base.names import FileState
 from storage.base.refusals import LogUnusable
+from storage.base.rows import BatchRows
 from storage.disk.fs import OsFs
 from storage.index.txn_index import AbortedTxn
-from storage.kernel.rows import BatchRows
 from storage.kernel.scan import scan_batches
 from storage.segment.segment import LogSegment
 from storage.segment.segment_types import BatchEnd, SegmentLimits

@@ -13,10 +13,10 @@ import pytest
 from crc32c import crc32c
 from support.batches import TRANSACTIONAL, TS, batch_v2, legacy, marker, reseal
 
+from storage.base.rows import BatchRows, Folded, Stop
 from storage.base.units import INT64_MAX
 from storage.kernel.fold import SegmentFold
 from storage.kernel.python.scan_python import scan_batches
-from storage.kernel.rows import BatchRows, Folded, Stop
 from storage.kernel.scan import kernel_name
 
 KERNELS: Final = ["python", *["c"] * (kernel_name() == "c")]

@@ -7,8 +7,7 @@ import struct
 import pytest
 from support.batches import CONTROL, TS, batch_v2, legacy, marker, marker_record, record, reseal, varint
 
-from storage.kernel.python.reference import check_records, crc32c, find_batch, scan_batches, walk_headers
-from storage.kernel.rows import (
+from storage.base.rows import (
     COLUMNS,
     COMMIT,
     CONTROL_EMPTY,
@@ -18,6 +17,7 @@ from storage.kernel.rows import (
     Stop,
     control_parts,
 )
+from storage.kernel.python.reference import check_records, crc32c, find_batch, scan_batches, walk_headers
 
 # Two records of an idempotent producer, and the ABORT marker behind them, as Kafka 4.0's own classes write them.
 KAFKA_DATA = bytes.fromhex(
