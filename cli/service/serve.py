@@ -142,7 +142,7 @@ def _listener_config(arguments: argparse.Namespace, environment: Mapping[str, st
         raise ConfigInvalid("--tls-cert and --tls-key go together")
     if arguments.tls_cert is not None:
         config = replace(config, tls_certificate=arguments.tls_cert, tls_key=arguments.tls_key)
-    given = {
+    flags = {
         "listen": arguments.listen and str(address_of(arguments.listen, "--listen", least=0)),
         "advertise": arguments.advertise and str(address_of(arguments.advertise, "--advertise", least=1)),
         "flush": arguments.flush,
@@ -150,7 +150,7 @@ def _listener_config(arguments: argparse.Namespace, environment: Mapping[str, st
         "super_users": tuple(f"User:{name}" for name in arguments.super_user or ()),
         "insecure": arguments.insecure,
     }
-    config = replace(config, **{name: value for name, value in given.items() if value})
+    config = replace(config, **{name: value for name, value in flags.items() if value})
     config = replace(config, listen=config.listen or _DEFAULT)
     ensure_safe(config)
     return config

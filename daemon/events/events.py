@@ -142,27 +142,27 @@ class EventLog:
 
     def _run(self) -> None:
         while True:
-            told, dropped = self._take()
+            entry, dropped = self._take()
             if dropped:
                 with self._turn:
                     self._counters["events_dropped"] = self._counters.get("events_dropped", 0) + dropped
                 self._write(Told(int(self._now() * 1000), "warning", "events_dropped", {"count": dropped}))
-            if told is None:
+            if entry is None:
                 return
-            self._write(told)
+            self._write(entry)
             if self.notifier is not None:
                 with contextlib.suppress(Exception):  # the log must go on
-                    self.notifier(told.event, told.fields)
+                    self.notifier(entry.event, entry.fields)
 
-    def _write(self, told: Told) -> None:
-        if LEVELS.index(told.level) < LEVELS.index(self.level):
+    def _write(self, entry: Told) -> None:
+        if LEVELS.index(entry.level) < LEVELS.index(self.level):
             return
         with contextlib.suppress(
             OSError, ValueError
         ):  # the log cannot be written: there is no other place to report that
-            shown = {name: self._show(value) for name, value in told.fields.items() if value is not None}
+            shown = {name: self._show(value) for name, value in entry.fields.items() if value is not None}
             # As one value: a field may have the name of an argument of the logger.
-            self._logger.info(told.event, _told=(told.at_ms, told.level, shown))
+            self._logger.info(entry.event, _told=(entry.at_ms, entry.level, shown))
 
 
 def _as_it_is(value: object) -> object:

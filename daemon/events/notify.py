@@ -75,7 +75,7 @@ class Notifier:
             if reason:
                 self._tell_failure(told, reason)
 
-    def _run_one(self, told: Mapping[str, object]) -> str:
+    def _run_one(self, event: Mapping[str, object]) -> str:
         """Run the command; return why it failed, empty if it ended with 0 in time."""
         try:
             # A process group of its own, so that its children end with it.
@@ -87,7 +87,7 @@ class Notifier:
             return f"cannot be run: {error}"
         self._running = running
         try:
-            _, said = running.communicate(dumps(told).encode() + b"\n", timeout=self.seconds)
+            _, said = running.communicate(dumps(event).encode() + b"\n", timeout=self.seconds)
         except subprocess.TimeoutExpired:
             return f"ended after {self.seconds:g} s"
         except OSError as error:

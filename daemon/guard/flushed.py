@@ -140,21 +140,21 @@ class FlushedRanges:
 
     def _finish(self, part: _Range, pending: Pending) -> None:
         row, scan = part.row, part.scan
-        begin, seen, inode = scan.begin, scan.seen, scan.stat.inode
+        begin, end, inode = scan.begin, scan.seen, scan.stat.inode
         if scan.is_damaged:
-            if seen.position == begin.position > 0 and begin.next_offset == part.base:  # the index entry led astray
+            if end.position == begin.position > 0 and begin.next_offset == part.base:  # the index entry led astray
                 self._cursors.keep(row, Cursor(part.base, part.base, 0, inode))
             else:
-                self._suspect(pending, Suspicion(part.base, replace(seen)))
+                self._suspect(pending, Suspicion(part.base, replace(end)))
             return
-        if seen.position > begin.position:
+        if end.position > begin.position:
             self._context.tell(
                 "range_verified", topic=row.name.topic, partition=row.name.partition,
-                first_offset=begin.next_offset, next_offset=seen.next_offset, bytes=seen.position - begin.position,
+                first_offset=begin.next_offset, next_offset=end.next_offset, bytes=end.position - begin.position,
             )  # fmt: skip
-        cursor = Cursor(seen.next_offset, part.base, seen.position, inode)
+        cursor = Cursor(end.next_offset, part.base, end.position, inode)
         if scan.reaches_point:
-            is_placed = seen.next_offset == pending.point
+            is_placed = end.next_offset == pending.point
             self._done(row, Cursor(scan.point, *cursor[1:]) if is_placed else Cursor(scan.point))
             return
         self._go_on(row, pending, cursor, scan.stat.size)
@@ -228,20 +228,20 @@ class FlushedRanges:
         if pending is None or row is None:
             return
         begin = Seen(suspicion.seen.position, suspicion.seen.next_offset)
-        seen = diagnose_flushed(
+        diagnosis = diagnose_flushed(
             self._context.disk, self._context.log_dir / row.directory, suspicion.base, begin, pending.point,
             self._reader,
         )  # fmt: skip
-        if seen.moved:
+        if diagnosis.moved:
             self._lost(row, pending)
             return
         pending.suspicion = None
-        self.generation.follow_up.judge(row, suspicion.base, seen, suspicion.seen.position, suspicion.error)
+        self.generation.follow_up.judge(row, suspicion.base, diagnosis, suspicion.seen.position, suspicion.error)
         inode = self._context.disk.stat(self._context.log_of(row, suspicion.base)).inode
-        if not seen.findings:
+        if not diagnosis.findings:
             self._cursors.put(row, Cursor(begin.next_offset, suspicion.base, begin.position, inode))
             return
-        last = seen.findings[-1]
+        last = diagnosis.findings[-1]
         if last.next_good_offset is None or last.position is None or last.size is None:
             self._done(row, Cursor(pending.point))  # nothing behind it can be read; the scrubber tries again
         else:

@@ -67,18 +67,18 @@ class DeviceFile:
 
     def read_into(self, position: int, target: memoryview) -> int:
         """Do what `ReadFile` says; raises `ReadFault`."""
-        left, done = target.cast("B"), 0
-        while done < len(left):
-            place = position + done
+        left, size_read = target.cast("B"), 0
+        while size_read < len(left):
+            place = position + size_read
             if not self._at <= place < self._at + self._have:
                 self._fetch(place)
                 if place >= self._at + self._have:
                     break
             begin = place - self._at
-            size = min(self._have - begin, len(left) - done)
-            left[done : done + size] = memoryview(self._chunk)[begin : begin + size]
-            done += size
-        return done
+            size = min(self._have - begin, len(left) - size_read)
+            left[size_read : size_read + size] = memoryview(self._chunk)[begin : begin + size]
+            size_read += size
+        return size_read
 
     def _fetch(self, position: int) -> None:
         """Fill the chunk with the bytes around `position`; empty at the end of the file."""

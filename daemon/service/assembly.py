@@ -63,8 +63,8 @@ class Surroundings:
 
 def assemble(config: ServiceConfig, around: Surroundings) -> Service:
     """Return the service, ready to run. Raises `ConfigInvalid` for faults that show only now."""
-    guarded = [each.path for each in config.log_dirs if each.mode is Mode.GUARD]
-    owned = [each.path for each in config.log_dirs if each.mode is Mode.OWN]
+    guarded = [entry.path for entry in config.log_dirs if entry.mode is Mode.GUARD]
+    owned = [entry.path for entry in config.log_dirs if entry.mode is Mode.OWN]
     live = _Live(config, around)
     health = DeviceHealth(around.clock, config.scrub.sick_errors, config.scrub.sick_seconds)
     workers: list[Worker] = [
@@ -77,7 +77,7 @@ def assemble(config: ServiceConfig, around: Surroundings) -> Service:
         around.version, around.kernel, around.events, around.clock, around.systemd,
         status_file=StatusFile(OsFs(), around.state_dir, _encoded, around.clock, around.events),
         reload=live.reload, config_path=around.config_path, counters=around.events.counters,
-        listeners=lambda: tuple(each.status() for each in around.listeners),
+        listeners=lambda: tuple(entry.status() for entry in around.listeners),
     )  # fmt: skip
     service = Service(workers, setup)
     for place in config.http.listen:

@@ -276,24 +276,24 @@ def parse_service(document: Mapping[str, object], path: str) -> ServiceConfig:
     Raises `ConfigInvalid`, naming the file, the key, its value and what is allowed.
     """
     where = f"config {printable(path)}"
-    found = ServiceConfig(log_dirs=_log_dirs(document.get("log_dir", []), where))
-    found = replace(found, **_read(TOP, {k: v for k, v in document.items() if k == "state_dir"}, where, ""))
+    config = ServiceConfig(log_dirs=_log_dirs(document.get("log_dir", []), where))
+    config = replace(config, **_read(TOP, {k: v for k, v in document.items() if k == "state_dir"}, where, ""))
     for name, settings in TABLES.items():
         table = document.get(name, {})
         if not isinstance(table, dict):
             raise ConfigInvalid(f"{where}: {name}: {_shown(table)} is not a table: write [{name}] above its keys")
         given = _read(settings, table, where, f"{name}.")
-        found = replace(found, **{name: replace(getattr(found, name), **given)})
-    for place in found.http.listen:
+        config = replace(config, **{name: replace(getattr(config, name), **given)})
+    for place in config.http.listen:
         if place != UNIX:
             try:
-                parse_listen(place, allow_remote=found.http.allow_remote)
+                parse_listen(place, allow_remote=config.http.allow_remote)
             except ConfigInvalid as error:
                 raise ConfigInvalid(f"{where}: http: {error}") from None
-    if found.scrub.pressure_high < found.scrub.pressure_low:
-        raise ConfigInvalid(f"{where}: scrub.pressure_stop: {found.scrub.pressure_high} is less than pressure_slow")
-    _ensure_listener(found.listener, where)
-    return replace(found, guard=replace(found.guard, scrub=found.scrub))
+    if config.scrub.pressure_high < config.scrub.pressure_low:
+        raise ConfigInvalid(f"{where}: scrub.pressure_stop: {config.scrub.pressure_high} is less than pressure_slow")
+    _ensure_listener(config.listener, where)
+    return replace(config, guard=replace(config.guard, scrub=config.scrub))
 
 
 def parse_listener(document: Mapping[str, object], path: str) -> ListenerConfig:
@@ -342,31 +342,31 @@ def _ensure_listener(listener: ListenerConfig, where: str) -> None:
 def _log_dirs(raw: object, where: str) -> tuple[DirConfig, ...]:
     if not isinstance(raw, list) or not all(isinstance(each, dict) for each in raw):
         raise ConfigInvalid(f"{where}: log_dir: {_shown(raw)} is not a list of tables: write [[log_dir]] above each")
-    found: list[DirConfig] = []
+    entries: list[DirConfig] = []
     for number, table in enumerate(raw, 1):
         given = _read(LOG_DIR, table, where, f"log_dir {number}: ")
         if "path" not in given:
             raise ConfigInvalid(f"{where}: log_dir {number}: path is missing")
         entry = DirConfig(PurePath(given["path"]), Mode(given.get("mode", Mode.GUARD)))
-        if any(entry.path == other.path for other in found):
+        if any(entry.path == other.path for other in entries):
             raise ConfigInvalid(f"{where}: log_dir {number}: path: {printable(entry.path)} appears twice")
-        found.append(entry)
-    return tuple(found)
+        entries.append(entry)
+    return tuple(entries)
 
 
 def _read(settings: tuple[Setting, ...], table: Mapping[str, object], where: str, prefix: str) -> dict[str, Any]:
     known = {setting.key: setting for setting in settings}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, raw in table.items():
         setting = known.get(key)
         if setting is None:
             allowed = ", ".join(known)
             raise ConfigInvalid(f"{where}: unknown key {prefix}{printable(key)} = {_shown(raw)} (allowed: {allowed})")
         try:
-            found[setting.field] = setting.read(raw)
+            values[setting.field] = setting.read(raw)
         except ValueError as error:
             raise ConfigInvalid(f"{where}: {prefix}{key}: {_shown(raw)} is not {error}") from None
-    return found
+    return values
 
 
 def _shown(raw: object) -> str:

@@ -177,18 +177,18 @@ class Service:
 
     def _tick(self) -> str:
         """Look at the workers and parts; return why the start has failed, empty while it has not."""
-        found = self.status()
-        self._tell_systemd(found)
-        if found.ready and not self._was_ready:
+        status = self.status()
+        self._tell_systemd(status)
+        if status.ready and not self._was_ready:
             self._was_ready = True
             self._setup.systemd.ready()
             self._events.tell("service_ready", seconds=round(self._clock.monotonic() - self._began, 3))
         if self._setup.status_file is not None:
-            self._setup.status_file.write(found)
-        refusals = [each.reason for each in found.listeners if each.reason and each.reason not in PASSING]
+            self._setup.status_file.write(status)
+        refusals = [each.reason for each in status.listeners if each.reason and each.reason not in PASSING]
         return "" if self._was_ready or not refusals else f"Kafka clients cannot be served: {refusals[0]}"
 
-    def _tell_systemd(self, found: ServiceStatus) -> None:
+    def _tell_systemd(self, status: ServiceStatus) -> None:
         """Send the status; a sign of life, or a request for time, only if every worker and part moves."""
         systemd = self._setup.systemd
         now = self._clock.monotonic()
@@ -199,7 +199,7 @@ class Service:
             self._parts_moved = now
         if not systemd.is_listening:
             return
-        if (line := status_line(found)) != self._line:
+        if (line := status_line(status)) != self._line:
             self._line = line
             systemd.status(line)
         allowed = _STILL_SECONDS if systemd.watchdog_seconds is None else systemd.watchdog_seconds / 2
@@ -239,15 +239,15 @@ class Service:
                 self._tell_systemd(self.status())
         for part in reversed(self._parts):
             part.stop()
-        found = self.status()
+        after = self.status()
         status = worst(
             [
                 ExitStatus.ENVIRONMENT if self._is_refused else ExitStatus.CLEAN,
-                *(exit_status(*pair, has_failed=run.failure is not None) for run, pair in self._pairs(before, found)),
+                *(exit_status(*pair, has_failed=run.failure is not None) for run, pair in self._pairs(before, after)),
             ]
         )
         if self._setup.status_file is not None:
-            self._setup.status_file.write(found, is_last=True)
+            self._setup.status_file.write(after, is_last=True)
         seconds = round(self._clock.monotonic() - began, 3)
         self._events.tell("service_stopped", status=status.value, seconds=seconds)
         return status
@@ -262,12 +262,12 @@ class Service:
 
 def exit_status(before: LogDirStatus, after: LogDirStatus, *, has_failed: bool) -> ExitStatus:
     """Return the exit status for a log directory, from its state before the end and after it."""
-    told = [ExitStatus(each.exit_status) for each in (before, after)]
+    statuses = [ExitStatus(each.exit_status) for each in (before, after)]
     if has_failed:
-        told.append(ExitStatus.BUG)
+        statuses.append(ExitStatus.BUG)
     if before.findings:
-        told.append(ExitStatus.FINDINGS)
+        statuses.append(ExitStatus.FINDINGS)
     is_left_aside = any(each.state in (DirState.OFFLINE, DirState.ABSENT) for each in (before, after))
-    if is_left_aside and not any(told):
-        told.append(ExitStatus.ENVIRONMENT)
-    return worst(told)
+    if is_left_aside and not any(statuses):
+        statuses.append(ExitStatus.ENVIRONMENT)
+    return worst(statuses)

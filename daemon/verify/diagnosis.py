@@ -66,17 +66,17 @@ def diagnose_closed(disk: Disk, directory: PurePath, base: int, options: ScrubOp
     again, before = _Again(disk), segment_files(disk, directory, base)
     scan_options = ScanOptions(options.index_interval_bytes, options.segment_index_bytes, None)
     report = scan_segment(again, before, scan_options, reader, in_scope=False, active=False)
-    found = [finding for finding in report.findings if tells(finding)]
+    findings = [finding for finding in report.findings if tells(finding)]
     is_gone = any(finding.kind is Damage.VANISHED for finding in report.findings)
     if report.damage is not None:  # indexes that point behind it follow from it, and are no findings of their own
-        found = [f for f in found if f.kind.subject not in (Subject.INDEX, Subject.PADDING, Subject.LOG)]
+        findings = [f for f in findings if f.kind.subject not in (Subject.INDEX, Subject.PADDING, Subject.LOG)]
         begin = Seen(report.damage.position, report.damage.next_offset)
-        found += find_damages(again, before, begin, None, reader)
+        findings += find_damages(again, before, begin, None, reader)
     else:
-        found += _txn_findings(again, before)
+        findings += _txn_findings(again, before)
     after = segment_files(disk, directory, base)
     moved = is_gone or not are_same(before, after)
-    return Diagnosis(found, again.from_device, moved, f"{report.digest:016x}")
+    return Diagnosis(findings, again.from_device, moved, f"{report.digest:016x}")
 
 
 def _txn_findings(disk: Disk, files: SegmentFiles) -> list[Finding]:
@@ -94,15 +94,15 @@ def diagnose_flushed(
     """Read the flushed bytes of a segment again, from `begin` on. `FileVanished` if it is gone."""
     again, before = _Again(disk), segment_files(disk, directory, base)
     try:
-        found = find_damages(again, before, begin, point, reader)
+        findings = find_damages(again, before, begin, point, reader)
     except FileVanished:
         return Diagnosis(moved=True)
     except ReadFault as fault:
-        found = [Finding(Damage.READ_ERROR, fault.path, str(fault), first_offset=begin.next_offset)]
+        findings = [Finding(Damage.READ_ERROR, fault.path, str(fault), first_offset=begin.next_offset)]
     after = disk.stat(before.log)
     # It may have grown; after any other change the bytes that were read are void.
     moved = after.inode != before.log_stat.inode or after.size < before.log_stat.size
-    return Diagnosis(found, again.from_device, moved)
+    return Diagnosis(findings, again.from_device, moved)
 
 
 def find_damages(disk: Disk, files: SegmentFiles, begin: Seen, point: int | None, reader: LogReader) -> list[Finding]:
@@ -110,10 +110,10 @@ def find_damages(disk: Disk, files: SegmentFiles, begin: Seen, point: int | None
 
     Raises `ReadFault` and `FileVanished`.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     size, position, next_offset = files.log_stat.size, begin.position, begin.next_offset
     with disk.open_read(files.log) as file:
-        while len(found) < _MOST:
+        while len(findings) < _MOST:
             scan = reader.scan(file, files.log, size, next_offset, lambda *_: None, start=position)
             if scan.valid_size < position:  # blamed on a batch before: all that is known is that here it ends
                 scan = LogScan(position, next_offset, scan.stop)
@@ -122,17 +122,17 @@ def find_damages(disk: Disk, files: SegmentFiles, begin: Seen, point: int | None
                 break
             finding = damage_finding(files, damage)
             if damage.sound_at is None:
-                found.append(finding if point is None else finding._replace(last_offset=point - 1))
+                findings.append(finding if point is None else finding._replace(last_offset=point - 1))
                 break
             position, next_offset = damage.sound_at, _base_at(file, damage.sound_at)
-            found.append(
+            findings.append(
                 finding._replace(
                     size=position - damage.position,
                     last_offset=next_offset - 1,
                     next_good_offset=next_offset,
                 )
             )
-    return found
+    return findings
 
 
 def _base_at(file: ReadFile, position: int) -> int:

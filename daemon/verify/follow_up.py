@@ -22,7 +22,7 @@ class FollowUp:
         self._findings = context.findings
 
     def judge(
-        self, row: PartitionRow, base: int, seen: Diagnosis, position: int | None, error: ReadFault | None = None
+        self, row: PartitionRow, base: int, diagnosis: Diagnosis, position: int | None, error: ReadFault | None = None
     ) -> str:
         """Return the word for the ledger; findings and events follow from what the second look saw.
 
@@ -31,22 +31,22 @@ class FollowUp:
         path = self._context.log_of(row, base)
         if error is not None:
             self.count_error(path)
-        if seen.certainty == TRANSIENT:
+        if diagnosis.certainty == TRANSIENT:
             self._context.tell(
                 "read_transient", topic=row.name.topic, partition=row.name.partition, path=path, position=position
             )
             return "sound"
         before = {finding.id for finding in self._findings.open()}
-        new = self._findings.put(row.name, seen.findings, seen.certainty)
+        new = self._findings.put(row.name, diagnosis.findings, diagnosis.certainty)
         if any(finding.id not in before for finding in new):
             self._store_plan(row, [base])
             self._suspect_neighbours(row, base)
-        unreadable = any(finding.kind is Damage.READ_ERROR for finding in seen.findings)
-        if unreadable or lost_offsets(seen.findings):
+        unreadable = any(finding.kind is Damage.READ_ERROR for finding in diagnosis.findings)
+        if unreadable or lost_offsets(diagnosis.findings):
             self.count_error(path)
         if unreadable:
             return "unreadable"
-        is_bad = any(f.kind.severity in (Severity.DAMAGE, Severity.BLOCKING) for f in seen.findings)
+        is_bad = any(f.kind.severity in (Severity.DAMAGE, Severity.BLOCKING) for f in diagnosis.findings)
         return "damaged" if is_bad else "repairable"
 
     def unreadable(self, row: PartitionRow, base: int, fault: ReadFault) -> None:

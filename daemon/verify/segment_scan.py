@@ -179,31 +179,31 @@ class FlushedScan:
 
     def advance(self) -> tuple[int, bool]:
         """Read the next piece; return its bytes, and whether that was the last."""
-        seen, walk = self.seen, self._walk
-        if self.reaches_point or seen.position >= self.stat.size:
+        progress, walk = self.seen, self._walk
+        if self.reaches_point or progress.position >= self.stat.size:
             return 0, True
         before = walk.position
         scan = walk.advance(PIECE)
-        seen.from_device = self._disk.is_from_device(self._file)
+        progress.from_device = self._disk.is_from_device(self._file)
         if self._reached:  # where it stopped lies behind the point
-            seen.stop = Stop.END
+            progress.stop = Stop.END
         else:
-            seen.note(walk, scan)
+            progress.note(walk, scan)
         return walk.position - before, self._reached or scan is not None
 
     def _take(self, rows: BatchRows, count: int, _window: memoryview, _origin: int) -> None:
         if self._reached:
             return
-        seen = self.seen
+        progress = self.seen
         if rows.last_offset[count - 1] + 1 < self.point:
-            seen.batches += count
+            progress.batches += count
             return
         self._reached = True
         for row in range(count):  # remember where the point is: the next reading begins there
             if rows.last_offset[row] + 1 > self.point:
                 break
-            seen.position, seen.next_offset = rows.position[row] + rows.size[row], rows.last_offset[row] + 1
-            seen.batches += 1
+            progress.position, progress.next_offset = rows.position[row] + rows.size[row], rows.last_offset[row] + 1
+            progress.batches += 1
 
     def close(self) -> None:
         """Close the file."""

@@ -110,7 +110,7 @@ class Cleaner:
         )  # fmt: skip
         task = Round(cleanable.first_dirty, cleanable.first_uncleanable, now_ms)
         try:
-            done = how.run(segments, task, self._offsets)
+            outcome = how.run(segments, task, self._offsets)
         except OffsetsOverflow as overflow:  # as a broker: the next round takes the pieces
             pieces = split_overflowed(self.fs, partition.directory, overflow.segment, now_ms)
             log_dir.remove_later(log.replace_segments(pieces, [overflow.segment]), now_ms + delay_ms)
@@ -119,4 +119,4 @@ class Cleaner:
             self._bad[partition.name] = _Bad(str(fault), now_ms + RETRY_MS)
             raise
         self._bad.pop(partition.name, None)
-        log_dir.write_cleaned(partition.name, done.next_dirty)
+        log_dir.write_cleaned(partition.name, outcome.next_dirty)

@@ -64,16 +64,16 @@ def find_holes(
     compaction has taken offsets away; else a batch beside a hole that leaves offsets out has a wrong base offset, which
     no checksum covers, and belongs to the hole. Raises `ReadFault`, and `FileVanished` where a file has shrunk.
     """
-    found: dict[PurePath, list[Hole]] = {}
+    holes: dict[PurePath, list[Hole]] = {}
     for number, files in enumerate(segments):
         is_last = number + 1 == len(segments)
         if files.log in damaged or (is_last and point is not None):
             until = point if is_last else int(segments[number + 1].base_offset)
             with fs.open_read(files.log) as file:
-                found[files.log] = _holes_of(file, files, until, reader, has_gaps=has_gaps)
-    _look_back(fs, segments, found, reader)
-    _look_ahead(fs, segments, found, has_gaps=has_gaps)
-    return found
+                holes[files.log] = _holes_of(file, files, until, reader, has_gaps=has_gaps)
+    _look_back(fs, segments, holes, reader)
+    _look_ahead(fs, segments, holes, has_gaps=has_gaps)
+    return holes
 
 
 def _holes_of(

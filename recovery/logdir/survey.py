@@ -376,22 +376,22 @@ def _with_findings(done: PlannedPartition, confirmed: AbstractSet[_Mark]) -> Pla
     return PlannedPartition(plan._replace(verdicts=kept, actions=(), cuts=(), preconditions=(), held=held), {})
 
 
-def _steady(survey: Survey, done: PlannedPartition, reports: Reports, reporter: Reporter) -> _Look:
+def _steady(survey: Survey, planned: PlannedPartition, reports: Reports, reporter: Reporter) -> _Look:
     """Look again at a partition of which files went away while it was read, and return what was seen at last.
 
     Retention, compaction and rolls of a running broker remove files now and then. A partition that loses files at every
     look is unverified, and reported as unreadable. A directory that is gone altogether is no partition any more.
     """
     for _ in range(_LOOKS - 1):
-        if _moved(survey, done) is None:
-            return survey, done, reports
-        survey, done, reports = _look_again(survey, reporter)
-    moved = _moved(survey, done)
+        if _moved(survey, planned) is None:
+            return survey, planned, reports
+        survey, planned, reports = _look_again(survey, reporter)
+    moved = _moved(survey, planned)
     if moved is not None:
         evidence = f"{moved.evidence}; so it went at each of {_LOOKS} looks: another process changes this directory"
         survey.findings.append(Finding(Damage.READ_ERROR, moved.path, evidence))
-        done = no_plan(survey)
-    return survey, done, reports
+        planned = no_plan(survey)
+    return survey, planned, reports
 
 
 def _moved(survey: Survey, done: PlannedPartition) -> Finding | None:

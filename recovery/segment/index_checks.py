@@ -110,36 +110,38 @@ def check_index_shapes(
     return found, start
 
 
-def _offset_shape(files: SegmentFiles, tail: bytes, options: ScanOptions, found: list[Finding], *, active: bool) -> int:
+def _offset_shape(
+    files: SegmentFiles, tail: bytes, options: ScanOptions, findings: list[Finding], *, active: bool
+) -> int:
     stat, width = files.index_stat, OFFSET_ENTRY.size
     if stat is None:
-        found.append(Finding(OFFSET_KINDS.missing, files.index, "the file is not there"))
+        findings.append(Finding(OFFSET_KINDS.missing, files.index, "the file is not there"))
         return 0
     if stat.size % width:
         evidence = f"{stat.size} bytes are no multiple of {width}"
-        found.append(Finding(OFFSET_KINDS.misordered, files.index, evidence))
+        findings.append(Finding(OFFSET_KINDS.misordered, files.index, evidence))
         return 0
     if stat.size == 0:
         if files.log_stat.size > _SHORT_BYTES + options.index_interval_bytes:
             evidence = f"empty beside {files.log_stat.size} bytes of log"
-            found.append(Finding(OFFSET_KINDS.short, files.index, evidence))
+            findings.append(Finding(OFFSET_KINDS.short, files.index, evidence))
         return 0
     last = stat.size - width
     relative, position = OFFSET_ENTRY.unpack_from(tail, len(tail) - width)
     if (relative, position) == (0, 0):
         kind = OFFSET_KINDS.preallocated if active else OFFSET_KINDS.padded
-        found.append(Finding(kind, files.index, "zero bytes behind the last entry", position=last))
+        findings.append(Finding(kind, files.index, "zero bytes behind the last entry", position=last))
         return 0
     if relative < 0 or position <= 0 or not _rises(OFFSET_ENTRY, tail, relative, position):
-        found.append(Finding(OFFSET_KINDS.misordered, files.index, "the last entry does not rise", position=last))
+        findings.append(Finding(OFFSET_KINDS.misordered, files.index, "the last entry does not rise", position=last))
         return 0
     if position >= files.log_stat.size:
         evidence = f"the last entry points to {position}, the log has {files.log_stat.size} bytes"
-        found.append(Finding(OFFSET_KINDS.past_end, files.index, evidence, position=last))
+        findings.append(Finding(OFFSET_KINDS.past_end, files.index, evidence, position=last))
         return 0
     if files.log_stat.size - position > _SHORT_BYTES + options.index_interval_bytes:
         evidence = f"the last entry points to {position}, the log has {files.log_stat.size} bytes"
-        found.append(Finding(OFFSET_KINDS.short, files.index, evidence))
+        findings.append(Finding(OFFSET_KINDS.short, files.index, evidence))
     return int(position)
 
 
@@ -151,14 +153,14 @@ def _rises(entry: Layout, tail: bytes, first: int, second: int) -> bool:
     return bool(before_first < first and before_second < second)
 
 
-def _time_shape(files: SegmentFiles, tail: bytes, found: list[Finding], *, active: bool) -> None:
+def _time_shape(files: SegmentFiles, tail: bytes, findings: list[Finding], *, active: bool) -> None:
     stat, width = files.time_index_stat, TIME_ENTRY.size
     if stat is None:
-        found.append(Finding(TIME_KINDS.missing, files.time_index, "the file is not there"))
+        findings.append(Finding(TIME_KINDS.missing, files.time_index, "the file is not there"))
         return
     if stat.size % width:
         evidence = f"{stat.size} bytes are no multiple of {width}"
-        found.append(Finding(TIME_KINDS.misordered, files.time_index, evidence))
+        findings.append(Finding(TIME_KINDS.misordered, files.time_index, evidence))
         return
     if stat.size == 0:
         return
@@ -167,9 +169,9 @@ def _time_shape(files: SegmentFiles, tail: bytes, found: list[Finding], *, activ
     if (timestamp, relative) == (0, 0):
         kind = TIME_KINDS.preallocated if active else TIME_KINDS.padded
         evidence = "zero bytes behind the last entry: a broker takes the largest timestamp for 0, and retention deletes"
-        found.append(Finding(kind, files.time_index, evidence, position=last))
+        findings.append(Finding(kind, files.time_index, evidence, position=last))
     elif timestamp < 0 or relative < 0 or not _rises(TIME_ENTRY, tail, timestamp, relative):
-        found.append(Finding(TIME_KINDS.misordered, files.time_index, "the last entry does not rise", position=last))
+        findings.append(Finding(TIME_KINDS.misordered, files.time_index, "the last entry does not rise", position=last))
 
 
 # ---- against batches as they stream by

@@ -180,7 +180,7 @@ class _Scan(NamedTuple):
     def _pass(
         self, file: ReadFile, size: int, checks: IndexChecks, records: RecordsCheck | None, refuse: int | None
     ) -> tuple[SegmentFold, LogScan, int | None]:
-        options, done, refused = self.options, 0, None
+        options, position, refused = self.options, 0, None
         path, base_offset = self.files.log, self.files.base_offset
         fold = SegmentFold(
             base_offset,
@@ -202,15 +202,15 @@ class _Scan(NamedTuple):
             on_folded(rows.position[count - 1] + rows.size[count - 1])
 
         def on_folded(end: int) -> None:
-            nonlocal done
-            self.progress(end - done)
-            done = end
+            nonlocal position
+            self.progress(end - position)
+            position = end
 
         if checks or records is not None or refuse is not None:
             scan = self.reader.scan(file, path, size, base_offset, on_rows)
         else:
             scan = self.reader.fold(file, path, size, base_offset, fold, on_folded)
-        self.progress(max(scan.valid_size - done, 0))
+        self.progress(max(scan.valid_size - position, 0))
         return fold, scan, refused
 
     def judge_indexes(

@@ -321,16 +321,16 @@ def alter_configs(asking: Asking) -> Answers:
 
 def _of_configs(asking: Asking, operation: Operation, field: str) -> Answers:
     allowed, refused = [], []
-    for each in asking.body.resources:
-        resource = _resource(each.resource_type)
-        names = () if resource is CLUSTER else (each.resource_name,)
+    for entry in asking.body.resources:
+        resource = _resource(entry.resource_type)
+        names = () if resource is CLUSTER else (entry.resource_name,)
         if resource is None or asking.may(operation, resource, *names):
-            allowed.append(each)
+            allowed.append(entry)
         else:
             code = DENIED[resource]
             refused.append({
                 "error_code": code, "error_message": MESSAGES[code], "configs": [],
-                "resource_type": each.resource_type, "resource_name": each.resource_name,
+                "resource_type": entry.resource_type, "resource_name": entry.resource_name,
             })  # fmt: skip
     return extended(asking.go_on(resources=tuple(allowed)), field, refused)
 

@@ -40,7 +40,9 @@ def handlers(parts: Parts) -> dict[int, Handler]:
 
     async def list_offsets(call: Call) -> Mapping[str, object]:
         is_committed = get(call.body, "isolation_level", 0) == _COMMITTED
-        counts = Counter((topic.name, each.partition_index) for topic in call.body.topics for each in topic.partitions)
+        counts = Counter(
+            (topic.name, partition.partition_index) for topic in call.body.topics for partition in topic.partitions
+        )
         topics, number = [], 0
         for topic in call.body.topics:
             partitions: list[dict[str, object]] = []
@@ -61,7 +63,7 @@ def handlers(parts: Parts) -> dict[int, Handler]:
             "topics": [
                 {
                     "topic": topic.topic,
-                    "partitions": [_epoch_end(store, topic.topic, each) for each in topic.partitions],
+                    "partitions": [_epoch_end(store, topic.topic, partition) for partition in topic.partitions],
                 }
                 for topic in call.body.topics
             ]

@@ -123,7 +123,7 @@ def mark_kept(
     Those behind `latest`, the end of the map, stay; of those with a key the newest, if they have a value or
     `tombstones_stay`. Return how many stay, how many of these have no value, and how many go for want of a key.
     """
-    words, kept, tombstones, unkeyed = memoryview(block).cast("Q"), 0, 0, 0
+    words, survivors, tombstones, unkeyed = memoryview(block).cast("Q"), 0, 0, 0
     for number, field in enumerate(fields_of(payload, count)):
         offset = base_offset + field.offset_delta
         if offset > latest:
@@ -135,9 +135,9 @@ def mark_kept(
             stays = field.has_value or tombstones_stay
             stays = stays and offset >= words[find_slot(words, table, *digest_of(field.key)) + 2] - 1
         flags[number] = stays
-        kept += stays
+        survivors += stays
         tombstones += stays and not field.has_value
-    return kept, tombstones, unkeyed
+    return survivors, tombstones, unkeyed
 
 
 def move_records(

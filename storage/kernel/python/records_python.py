@@ -30,9 +30,9 @@ def check_records(payload: memoryview, count: int) -> int:
 
 def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, base_timestamp: int = 0) -> Walked:
     """Do what `storage.kernel.scan.Kernel.walk_records` says."""
-    done, place, least, most, is_dense, lacks_key = 0, 0, INT64_MAX, -1, True, False
+    count_walked, place, least, most, is_dense, lacks_key = 0, 0, INT64_MAX, -1, True, False
     with memoryview(payload) as view:
-        while done < count:
+        while count_walked < count:
             try:
                 record = _record(view, place)
             except _Unreadable:
@@ -40,10 +40,10 @@ def walk_records(payload: bytes | memoryview, count: int, *, first: int = 0, bas
             timestamp = java_sum(base_timestamp + record.timestamp_delta)
             most = max(most, timestamp)
             least = least if timestamp == -1 else min(least, timestamp)
-            is_dense = is_dense and record.offset_delta == first + done
+            is_dense = is_dense and record.offset_delta == first + count_walked
             lacks_key = lacks_key or record.key is None
-            done, place = done + 1, record.end
-    return Walked(done, place, least, most, is_dense, lacks_key)
+            count_walked, place = count_walked + 1, record.end
+    return Walked(count_walked, place, least, most, is_dense, lacks_key)
 
 
 def find_record(
