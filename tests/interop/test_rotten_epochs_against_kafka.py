@@ -36,7 +36,7 @@ def with_epoch(home: Path, segment: int, batch: int, epoch: int) -> tuple[Path, 
     golden.extract(NAME, home)
     log = sorted((home / KEY).glob("*.log"))[segment]
     data = bytearray(log.read_bytes())
-    position, base = batches(data)[batch]
+    position, base = batches(bytes(data))[batch]
     struct.pack_into(">i", data, position + EPOCH_AT, epoch)
     log.write_bytes(data)
     return home / KEY, base
