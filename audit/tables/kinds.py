@@ -65,6 +65,7 @@ UNREADABLES: Final = frozenset((AuditKind.UNREADABLE.value, AuditKind.TASK_FAILE
 PASSING: Final = frozenset(
     (
         Damage.LEFTOVER_SWAP,
+        Damage.LEFTOVER_COMPACTION,
         Damage.LEFTOVER_CLEANED,
         Damage.LEFTOVER_DELETED,
         Damage.LEFTOVER_PART,

@@ -190,7 +190,7 @@ def resolve(inventory: Inventory, swap_ends: Mapping[int, int], *, frees_deleted
         elif state is FileState.SWAP:
             assert base is not None
             if least is not None and base >= least:
-                reason = "belongs to a compaction that was never committed; a broker would remove it"
+                reason = "belongs to a compaction that was never committed; a broker removes it at its next start"
                 _set_aside(resolved, inventory, name, Damage.LEFTOVER_SWAP, reason)
             else:
                 swaps[name.removesuffix(FileState.SWAP.value)] = name
@@ -256,7 +256,7 @@ def _finish_swaps(
         if target in live:  # its log has been renamed already: this is the newer of the two
             resolved.asides.append(SetAside(inventory.directory / target, "replaced by a finished compaction"))
         resolved.renames.append(Rename(path, inventory.directory / target))
-        reason = "a finished compaction or split, not yet in place"
+        reason = "a finished compaction or split; a broker puts it in place at its next start"
         resolved.findings.append(Finding(Damage.LEFTOVER_SWAP, path, reason, size=inventory.entries[name].stat.size))
         live[target] = name
 

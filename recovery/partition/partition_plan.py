@@ -7,6 +7,7 @@ its log is then decided upon again, from the reports on the files as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import PurePath
 
 from recovery.partition.assemble import assemble, scanned_bytes, without_actions
@@ -19,12 +20,13 @@ from recovery.partition.side_files import Derived, derive, repair_epochs, repair
 from recovery.partition.splitting import segment_of, split_overflowing
 from recovery.partition.tiering import held_instead, lost_local_log, lost_log_start
 from recovery.plan.decide import judge
-from recovery.plan.findings import Damage, Finding, Subject
+from recovery.plan.findings import Damage, Finding, Severity, Subject
 from recovery.plan.plan import PlannedPartition, Quarantine, TruncateTo
 from recovery.segment.losses import lost_ends
 from recovery.segment.segment_report import SegmentReport
 from recovery.segment.verify import scan_segment
 from storage.base.errors import ReadFault, UnsupportedFormat
+from storage.base.names import FileRole, FileState
 from storage.reading.log_reader import LogReader
 
 _STOPPING = (Subject.READ, Subject.FORMAT, Subject.VANISHED)
@@ -85,7 +87,46 @@ def _plan(survey: Survey, reports: Reports, reader: LogReader) -> PlannedPartiti
         _judge_log_start(survey, logs),
         repair_partition_metadata(survey, before),
     )
-    return assemble(survey, logs, joined(before, *after))
+    return assemble(survey, logs, _without_swaps_of_a_clean_stop(survey, joined(before, *after)))
+
+
+def _without_swaps_of_a_clean_stop(survey: Survey, changes: Changes) -> Changes:
+    """Return no action, and notes, where nothing but the swap of a compaction is left that a clean stop interrupted.
+
+    A broker finishes or drops it at its next start, marker or not, by the rules that these actions follow. What comes
+    into service was read whole and is sound. An engine of ours does not open such a log, and a marker that is to be
+    left vouches for files in place: then, and where anything else changes, the swap is finished.
+    """
+    logs = {files.log.name for files in survey.resolved.segments}
+    kinds = {verdict.finding.kind for verdict in changes.verdicts}
+    others = changes._replace(verdicts=(), asides=(), renames=())
+    if (
+        Damage.LEFTOVER_SWAP not in kinds
+        or not survey.points.clean
+        or survey.options.clean_marker
+        or any(others)
+        or any(kind.severity is not Severity.NOTE for kind in kinds - {Damage.LEFTOVER_SWAP})
+        or any(_is_missed(aside.path.name, logs) for aside in changes.asides)
+    ):
+        return changes
+    findings = (verdict.finding for verdict in changes.verdicts)
+    return judged(
+        survey,
+        *(
+            finding._replace(kind=Damage.LEFTOVER_COMPACTION) if finding.kind is Damage.LEFTOVER_SWAP else finding
+            for finding in findings
+        ),
+    )
+
+
+def _is_missed(name: str, logs: AbstractSet[str]) -> bool:
+    """Tell whether a file that steps aside is more than the leftover of a swap: its room, or its records, are missed.
+
+    A compaction that was never committed has its sources in place, the first of them with its own base offset.
+    """
+    swapped = name.removesuffix(FileState.SWAP.value)
+    is_lone_log = swapped != name and swapped.endswith(FileRole.LOG.value) and swapped not in logs
+    return is_lone_log or name.endswith(FileState.DELETED.value)
 
 
 def _judge_log_start(survey: Survey, logs: Logs) -> Changes:

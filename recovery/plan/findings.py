@@ -96,6 +96,7 @@ class Damage(Enum):
     # names, kinds, owners
     ORPHAN_INDEX = "orphan_index"
     LEFTOVER_SWAP = "leftover_swap"
+    LEFTOVER_COMPACTION = "leftover_compaction"
     LEFTOVER_CLEANED = "leftover_cleaned"
     LEFTOVER_DELETED = "leftover_deleted"
     LEFTOVER_PART = "leftover_part"
@@ -133,6 +134,7 @@ _NAMED: Final = {
     Damage.ORPHAN_INDEX: Subject.LEFTOVER,
     Damage.SNAPSHOT_STRAY: Subject.LEFTOVER,
     Damage.LEFTOVER_CLEANED: Subject.NONE,
+    Damage.LEFTOVER_COMPACTION: Subject.NONE,
     Damage.LEFTOVER_DELETED: Subject.NONE,
     Damage.LEFTOVER_PART: Subject.NONE,
     Damage.OFFSET_GAP: Subject.NONE,

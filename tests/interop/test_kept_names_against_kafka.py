@@ -55,6 +55,16 @@ def test_finishing_a_swap_kafka_deletes_what_begins_with_an_offset_in_its_range_
     assert left >= {below, within, *kept}  # the broker goes by what stands before the first dot
 
 
+def test_kafka_itself_puts_a_swap_in_place_after_a_clean_stop(tmp_path: Path, oracle: Oracle) -> None:
+    directory = with_swap(tmp_path)
+    expected = golden.expected("two-disks")["partitions"][KEY]
+    asked = expected["asked"] | {"recovery_point": expected["loaded"]["log_end"]}
+    loaded = oracle.load(directory, clean=True, **asked)
+    logs, before = loaded["segments"], expected["loaded"]["segments"]
+    assert [(log["base"], log["size"]) for log in logs] == [(log["base"], log["size"]) for log in before]
+    assert not list(directory.glob("*.swap"))
+
+
 def test_what_a_recovery_kept_survives_a_swap_that_kafka_finishes_later(tmp_path: Path, oracle: Oracle) -> None:
     golden.extract("two-disks", tmp_path)
     directory, expected = tmp_path / KEY, golden.expected("two-disks")
