@@ -37,8 +37,6 @@ class Served:
 
     def __init__(self, store: Store) -> None:
         self.store, self.verified = store, ErrorCode.NONE
-        self.now, self.each_look_ms = NOW, 0
-        """The clock, and how much it goes on whenever it is read."""
         self.parts = Parts(store, INFO, self)  # type: ignore[arg-type]
         self.parts.transactions = self
         self.handlers: Mapping[int, Handler] = {
@@ -47,8 +45,7 @@ class Served:
         }  # fmt: skip
 
     def now_ms(self) -> int:
-        self.now += self.each_look_ms
-        return self.now
+        return NOW
 
     def verify(self, transactional_id: str, producer_id: int, epoch: int, name: TopicPartition) -> ErrorCode:
         return self.verified
@@ -499,26 +496,5 @@ def test_asking_makes_a_topic_only_where_that_is_wanted_by_both() -> None:
         assert await ask(12, "__consumer_offsets") == [E.UNKNOWN_TOPIC_OR_PARTITION]
         assert await ask(3, "old") == [E.UNKNOWN_TOPIC_OR_PARTITION]
         assert list(it.store.topics()) == ["old", "orders", "pay"]
-
-    run(test)
-
-
-def test_a_request_begins_with_no_more_topics_after_its_time_and_the_rest_may_be_asked_for_again() -> None:
-    async def test(served: Served) -> None:
-        wanted = [{"name": f"n{number}", "num_partitions": 1, "replication_factor": 1} for number in range(30)]
-        served.each_look_ms = 1_000
-        answer = await served.ask(ApiKey.CREATE_TOPICS, 7, topics=wanted, timeout=60_000)
-        codes = [each.error_code for each in answer.topics]
-        made = codes.count(E.NONE)
-        assert 0 < made < 30
-        assert codes == [E.NONE] * made + [E.REQUEST_TIMED_OUT] * (30 - made)
-        assert [name for name in served.store.topics() if name.startswith("n")] == [f"n{n}" for n in range(made)]
-        more = [{"name": f"n{number}", "count": 2, "assignments": None} for number in range(made)]
-        served.each_look_ms = 20_000
-        answer = await served.ask(ApiKey.CREATE_PARTITIONS, 3, topics=more, timeout=60_000)
-        assert {each.error_code for each in answer.results} == {E.REQUEST_TIMED_OUT}
-        served.each_look_ms = 0
-        answer = await served.ask(ApiKey.CREATE_TOPICS, 7, topics=wanted[made:], timeout=60_000)
-        assert {each.error_code for each in answer.topics} == {E.NONE}
 
     run(test)
