@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from recovery.report.outcome import Flags, command
+from recovery.report.command_line import Flags, command
 from storage.base.errors import (
     DiskFull,
     EnvironmentFault,

@@ -24,8 +24,7 @@ from cli.console import Console, standard_console
 from cli.signals import Terminated, handled, nothing
 from cli.usage import SHORT_HELP, CommandParser, answered, as_sentence, command_in, did_you_mean
 from cli.version import facts, version_line
-from recovery.report.outcome import worst
-from storage.base.errors import ConfigInvalid, ExitStatus, LogmendError, printable
+from storage.base.errors import ConfigInvalid, ExitStatus, LogmendError, printable, worst
 
 COMMANDS: Final = {
     "verify": ("cli.inspect.verify", "read logs and report what is wrong with them; change nothing"),

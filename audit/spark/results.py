@@ -11,8 +11,7 @@ from audit.tables.kinds import DISAGREEMENTS, UNREADABLES
 from audit.tables.options import Source
 from audit.tables.schema import FindingRow
 from recovery.plan.findings import Severity
-from recovery.report.outcome import worst
-from storage.base.errors import ExitStatus
+from storage.base.errors import ExitStatus, worst
 
 
 @dataclass(slots=True)

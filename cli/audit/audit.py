@@ -24,8 +24,7 @@ from cli.settings.targets import ensure_logs
 from cli.usage import as_sentence
 from cli.version import version
 from recovery.plan.words import count, short_size
-from recovery.report.outcome import worst
-from storage.base.errors import ConfigInvalid, EnvironmentFault, ExitStatus, printable
+from storage.base.errors import ConfigInvalid, EnvironmentFault, ExitStatus, printable, worst
 from storage.base.quantities import SIZES, parse_size
 from storage.disk.fs import OsFs, ReadOnlyFs
 

@@ -11,7 +11,7 @@ from cli.console import Console
 from cli.settings.targets import ensure_log_dir
 from engine.manager.catalog import FILE_NAME
 from engine.settings.identity import is_absent
-from recovery.report.outcome import command
+from recovery.report.command_line import command
 from storage.base.errors import ConfigInvalid, FileVanished, printable
 from storage.disk.fs import ReadFs
 

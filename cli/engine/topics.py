@@ -15,8 +15,7 @@ from cli.version import version
 from engine.client.topic_list import PartitionLook, TopicLook, list_topics, look_up
 from recovery.plan.words import count
 from recovery.report.documents import document
-from recovery.report.outcome import worst
-from storage.base.errors import ConfigInvalid, ExitStatus, printable
+from storage.base.errors import ConfigInvalid, ExitStatus, printable, worst
 from storage.base.units import INT32_MAX
 from storage.disk.fs import OsFs, ReadOnlyFs
 

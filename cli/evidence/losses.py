@@ -14,6 +14,7 @@ from cli.console import Console
 from cli.engine.record_text import Encoding, to_document
 from cli.heal.heal import add_sources, sources_of
 from cli.settings.arguments import add_files, add_output, places_of, settings_of
+from cli.settings.state_dir import state_dir_of
 from cli.settings.targets import write_new
 from cli.version import version
 from recovery.evidence.kept import Kept, find_kept
@@ -63,12 +64,12 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
 
 def _noticed(arguments: argparse.Namespace, places: list[PurePath], environment: Mapping[str, str]) -> Iterator[Loss]:
     """Yield what the service has noticed: recovery points that went back over data it had verified."""
-    from cli.settings.service_settings import read_service, state_dir_of  # noqa: PLC0415 (`quarantine` has no use for it)
+    from cli.settings.service_settings import read_service  # noqa: PLC0415 (`quarantine` has no use for it)
     from daemon.ledger.truncations import read_truncations  # noqa: PLC0415 (as above)
 
     try:
         config = read_service({"config": getattr(arguments, "config", None)}, environment).config
-        state_dir = state_dir_of(config, arguments.state_dir, environment)
+        state_dir = state_dir_of(config.state_dir, arguments.state_dir, environment)
     except ConfigInvalid:
         return
     for cut in read_truncations(state_dir, places):

@@ -21,10 +21,10 @@ from recovery.evidence.manifest import Item
 from recovery.evidence.quarantine import expire, restore
 from recovery.plan.plan import to_plain
 from recovery.plan.words import count, full_size
+from recovery.report.command_line import command
 from recovery.report.documents import document
-from recovery.report.outcome import command, worst
 from recovery.report.rows import rows_text
-from storage.base.errors import ConfigInvalid, ExitStatus, printable
+from storage.base.errors import ConfigInvalid, ExitStatus, printable, worst
 from storage.disk.fs import FileKind, OsFs, ReadFs, ReadOnlyFs, lock_log_dir
 
 _DAY_MS: Final = 86_400_000

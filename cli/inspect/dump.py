@@ -9,8 +9,8 @@ from cli.console import Console
 from cli.inspect.dump_files import Wish, dump_file
 from cli.settings.arguments import add_output
 from cli.settings.targets import absolute
-from recovery.report.outcome import command, worst
-from storage.base.errors import ConfigInvalid, ExitStatus, printable
+from recovery.report.command_line import command
+from storage.base.errors import ConfigInvalid, ExitStatus, printable, worst
 from storage.disk.fs import FileKind, OsFs, ReadOnlyFs
 
 

@@ -21,9 +21,8 @@ from cli.settings.arguments import (
 from cli.settings.targets import TargetKind, with_metadata_dir
 from cli.version import version
 from recovery.report.documents import document, outcome_document
-from recovery.report.outcome import worst
 from recovery.report.text import verify_text
-from storage.base.errors import ExitStatus
+from storage.base.errors import ExitStatus, worst
 from storage.disk.fs import OsFs, ReadOnlyFs
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 
 from cli.settings.arguments import file_flags
+from cli.settings.state_dir import named_state_dir
 from recovery.plan.plan import PlanOptions
+from recovery.segment.marks import FILE_NAME
 from recovery.segment.memory import Guarded
 from storage.base.errors import ConfigInvalid
 from storage.disk.boot import read_boot_id
@@ -34,14 +37,14 @@ def marks_of(arguments: argparse.Namespace, options: PlanOptions, environment: M
     is_asked_for = options.depth != "quick" or options.accept_loss or options.clean_marker
     if arguments.no_marks or is_asked_for or arguments.heal_from:
         return no_marks
-    from cli.settings.service_settings import named_state_dir  # noqa: PLC0415 (the service's settings take time, too)
-
     try:
         state_dir = named_state_dir(file_flags(arguments), arguments.state_dir, environment)
     except ConfigInvalid:
         return no_marks
 
     def find(log_dir: PurePath) -> Guarded | None:
+        if not os.access(state_dir / FILE_NAME, os.R_OK):
+            return None
         from recovery.segment.mark_store import read_marks  # noqa: PLC0415 (SQLite takes time to import)
 
         found = read_marks(state_dir, log_dir)

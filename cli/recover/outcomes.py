@@ -9,7 +9,8 @@ from recovery.apply.execute import Executed
 from recovery.logdir.survey import Planned
 from recovery.plan.plan import LogDirPlan, ReplaceFile
 from recovery.plan.words import count
-from recovery.report.outcome import Outcome, command
+from recovery.report.command_line import command
+from recovery.report.outcome import Outcome
 from storage.base.errors import ExitStatus, LogmendError, printable
 
 

@@ -26,8 +26,9 @@ from cli.settings.targets import Target, TargetKind, absolute, with_metadata_dir
 from cli.version import version
 from recovery.heal.replica import NO_REPLICAS, Replicas
 from recovery.plan.plan import PlanOptions, to_plain
+from recovery.report.command_line import Flags, command
 from recovery.report.documents import plan_document
-from recovery.report.outcome import Flags, Outcome, command
+from recovery.report.outcome import Outcome
 from recovery.report.text import plan_text
 from storage.base.errors import ConfigInvalid, CorruptData, ExitStatus, printable
 from storage.base.names import parse_directory_name

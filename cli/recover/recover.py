@@ -26,9 +26,9 @@ from cli.settings.arguments import (
 from cli.settings.targets import with_metadata_dir
 from cli.version import version
 from recovery.report.documents import document, outcome_document
-from recovery.report.outcome import Outcome, worst
+from recovery.report.outcome import Outcome
 from recovery.report.text import recover_text
-from storage.base.errors import ExitStatus
+from storage.base.errors import ExitStatus, worst
 from storage.disk.fs import OsFs
 
 

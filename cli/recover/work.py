@@ -25,8 +25,9 @@ from recovery.logdir.survey import Planned, find_duplicates, plan_log_dir, plan_
 from recovery.plan.decide import Flushed, Where, decide
 from recovery.plan.findings import Damage, Finding
 from recovery.plan.plan import LogDirPlan, PlanOptions, Verdict
+from recovery.report.command_line import Flags
 from recovery.report.documents import finding_document, outcome_document
-from recovery.report.outcome import Flags, Outcome, root_of, worst
+from recovery.report.outcome import Outcome, root_of
 from recovery.segment.memory import Memory
 from recovery.segment.segment_report import Depth
 from storage.base.errors import (
@@ -38,6 +39,7 @@ from storage.base.errors import (
     LogmendError,
     NoRoom,
     printable,
+    worst,
 )
 from storage.codec.compression import load_codecs
 from storage.disk.fs import ReadFs, lock_state

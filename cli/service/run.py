@@ -16,8 +16,9 @@ from cli.console import Console
 from cli.engine.engine import allow_many_files
 from cli.engine.ownership import Claims, add_claims, ensure_ours
 from cli.settings.arguments import add_files, options_of
-from cli.settings.service_settings import Read, make_state_dir, read_service, run_dir_of, state_dir_of
+from cli.settings.service_settings import Read, make_state_dir, read_service, run_dir_of
 from cli.settings.settings import broker_file, own_file
+from cli.settings.state_dir import state_dir_of
 from cli.signals import stopping
 from cli.version import facts, version
 from daemon.events.events import FORMATS, LEVELS, EventLog
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     read = read_service(flags, environment)
     if not read.config.log_dirs:
         raise ConfigInvalid("no log directory: give --log-dir DIR or --own DIR, or [[log_dir]] in the file")
-    state_dir = state_dir_of(read.config, arguments.state_dir, environment)
+    state_dir = state_dir_of(read.config.state_dir, arguments.state_dir, environment)
     known = read_known(OsFs(), state_dir)
     reader = (
         console if _format(read.config.log.format, environment) == "console" else None

@@ -31,8 +31,7 @@ from daemon.status.model import Mode
 from engine.settings.broker_options import options_of_broker
 from engine.settings.options import ManagerOptions
 from recovery.report.documents import document
-from recovery.report.outcome import worst
-from storage.base.errors import ConfigInvalid, ExitStatus, printable
+from storage.base.errors import ConfigInvalid, ExitStatus, printable, worst
 from storage.base.quantities import Address, parse_address
 from storage.disk.fs import OsFs
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, Final, cast
 
-from cli.settings.service_settings import SOCKET, read_service, run_dir_of, socket_of, state_dir_of
+from cli.settings.service_settings import SOCKET, read_service, run_dir_of, socket_of
+from cli.settings.state_dir import state_dir_of
 from cli.settings.targets import absolute
 from storage.base.errors import EnvironmentFault, ExitStatus, LogmendError, printable
 from storage.disk.fs import OsFs, ReadFs, read_all
@@ -113,7 +114,7 @@ def add_service(parser: argparse.ArgumentParser) -> None:
 def find_service(arguments: argparse.Namespace, environment: Mapping[str, str]) -> tuple[PurePath, PurePath]:
     """Return the socket to ask on and the state directory of a service that was started in the same way."""
     config = read_service({"config": arguments.config}, environment).config
-    state_dir = state_dir_of(config, arguments.state_dir, environment)
+    state_dir = state_dir_of(config.state_dir, arguments.state_dir, environment)
     if arguments.socket:
         return absolute(arguments.socket), state_dir
     named = [place.removeprefix("unix:") for place in config.http.listen if place.startswith("unix:")]

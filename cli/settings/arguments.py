@@ -10,7 +10,7 @@ from typing import Any, Final
 from cli.settings.settings import DEPTHS, FILES, KEYS, PROGRESS, Settings, load_settings
 from cli.settings.targets import absolute
 from recovery.plan.plan import PlanOptions
-from recovery.report.outcome import Flags
+from recovery.report.command_line import Flags
 from storage.base.errors import ConfigInvalid, printable
 from storage.base.quantities import parse_size
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-from cli.settings.settings import DEFAULT_FILE, PREFIX, Settings, load_settings, own_file
+from cli.settings.settings import DEFAULT_FILE, Settings, load_settings, own_file
+from cli.settings.state_dir import SYSTEM_STATE
 from cli.settings.targets import absolute
 from daemon.service.config import UNIX, DirConfig, ServiceConfig, parse_service
 from daemon.status.model import Mode
 from storage.base.errors import ConfigInvalid
 
-SYSTEM_STATE: Final = PurePath("/var/lib/logmend")
 SYSTEM_RUN: Final = PurePath("/run/logmend")
 SOCKET: Final = "logmend.sock"
 
@@ -83,32 +82,6 @@ def _dirs(guarded: Sequence[str], owned: Sequence[str]) -> tuple[DirConfig, ...]
     if len({each.path for each in found}) < len(found):
         raise ConfigInvalid("the same log directory twice")
     return tuple(found)
-
-
-def state_dir_of(config: ServiceConfig, flag: str | None, environment: Mapping[str, str]) -> PurePath:
-    """Return the state directory: flag, environment, file, what systemd made, else one of the user's.
-
-    Raises `ConfigInvalid` where none is known.
-    """
-    named = flag or environment.get(PREFIX + "STATE_DIR") or config.state_dir
-    named = named or environment.get("STATE_DIRECTORY", "").split(":")[0]
-    if named:
-        return absolute(named)
-    if os.geteuid() == 0 or os.access(SYSTEM_STATE, os.W_OK):
-        return SYSTEM_STATE
-    base = environment.get("XDG_STATE_HOME") or (
-        f"{environment['HOME']}/.local/state" if environment.get("HOME") else ""
-    )
-    if not base.startswith("/"):
-        raise ConfigInvalid("no place for the state directory: give --state-dir DIR, or set state_dir")
-    return PurePath(base) / "logmend"
-
-
-def named_state_dir(flags: Mapping[str, object], flag: str | None, environment: Mapping[str, str]) -> PurePath:
-    """Return the state directory as `state_dir_of` does, for a command that reads nothing else of the configuration."""
-    named = own_file(flags, environment)[1].get("state_dir")
-    config = ServiceConfig(state_dir=named if isinstance(named, str) else "")
-    return state_dir_of(config, flag, environment)
 
 
 def run_dir_of(state_dir: PurePath, environment: Mapping[str, str]) -> PurePath:

@@ -19,8 +19,7 @@ from daemon.service.systemd import Systemd
 from daemon.status.file import StatusFile
 from daemon.status.line import status_line
 from daemon.status.model import PASSING, Clock, DirState, Events, ListenerStatus, LogDirStatus, ServiceStatus, Worker
-from recovery.report.outcome import worst
-from storage.base.errors import ConfigInvalid, ExitStatus
+from storage.base.errors import ConfigInvalid, ExitStatus, worst
 
 _EXTEND_EVERY: Final = 5.0
 _STILL_SECONDS: Final = 30.0

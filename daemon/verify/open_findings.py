@@ -11,7 +11,7 @@ from typing import Final
 from daemon.ledger.ledger import Ledger, as_text
 from daemon.status.model import Clock, Events, OpenFinding
 from recovery.plan.findings import Damage, Finding, Severity, Subject
-from recovery.report.outcome import command
+from recovery.report.command_line import command
 from storage.base.units import TopicPartition
 
 CHANGED_IN_PLACE = "changed_in_place"

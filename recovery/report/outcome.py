@@ -1,34 +1,18 @@
-"""What came of one log directory, the exit status of several, and the command to try next."""
+"""What came of one log directory, and the command to try next."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from recovery.plan.findings import Damage, Finding, Severity
 from recovery.plan.plan import Coverage, LogDirPlan, Verdict
-from storage.base.errors import ExitStatus, LogmendError, printable
+from recovery.report.command_line import Flags, command
+from storage.base.errors import ExitStatus, LogmendError
 
 if TYPE_CHECKING:
     from recovery.heal.healing import HealNote
     from recovery.plan.results import HandedOver, KeptTails
-
-_WORST_FIRST: Final = (
-    ExitStatus.INTERRUPTED,
-    ExitStatus.TERMINATED,
-    ExitStatus.BUG,
-    ExitStatus.USAGE,
-    ExitStatus.ENVIRONMENT,
-    ExitStatus.UNSUPPORTED,
-    ExitStatus.STALE,
-    ExitStatus.IN_USE,
-    ExitStatus.HELD,
-    ExitStatus.FINDINGS,
-    ExitStatus.CLEAN,
-)
-
 
 HELD_LOGS: Final = ("f", "f?")
 """Rows of the decision table that hold a log: a replica or `--accept-loss` ends the hold."""
@@ -36,22 +20,6 @@ HELD_LOGS: Final = ("f", "f?")
 
 ACCEPTED_LOSSES: Final = ("f accepted", "f? accepted")
 """Rows that cut what was flushed."""
-
-
-class Flags(NamedTuple):
-    """Words of a command line that the next command needs as well.
-
-    `looking` is for every command on log directories, `planning` for those that plan, `recovering` for `recover` alone.
-    """
-
-    looking: tuple[str, ...] = ()
-    planning: tuple[str, ...] = ()
-    recovering: tuple[str, ...] = ()
-
-    def of(self, name: str) -> tuple[str, ...]:
-        """Return those that the command of this name takes."""
-        more = {"plan": self.planning, "recover": (*self.planning, *self.recovering)}
-        return (*self.looking, *more.get(name, ()))
 
 
 class Outcome(NamedTuple):
@@ -82,11 +50,6 @@ class Outcome(NamedTuple):
     flags: Flags = Flags()
 
 
-def worst(statuses: Iterable[ExitStatus]) -> ExitStatus:
-    """Return the status that several together end with; none at all is clean."""
-    return min(statuses, key=_WORST_FIRST.index, default=ExitStatus.CLEAN)
-
-
 def scanned_bytes(plan: LogDirPlan) -> int:
     """Return the bytes of logs that were read for a plan, without those that a guard had read."""
     return sum(max(partition.scanned_bytes - partition.coverage.marked, 0) for partition in plan.partitions)
@@ -115,11 +78,6 @@ def root_of(plan: LogDirPlan) -> PurePath:
     if any(partition.directory == plan.log_dir for partition in plan.partitions):
         return plan.log_dir.parent
     return plan.log_dir
-
-
-def command(*words: object) -> str:
-    """Return a command line that a shell would read as these words."""
-    return " ".join(shlex.quote(printable(word)) for word in ("logmend", *words))
 
 
 def next_steps(outcome: Outcome, before: str = "plan") -> list[str]:

@@ -13,11 +13,10 @@ from pathlib import PurePath
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote
 
-from recovery.segment.marks import Mark, Marks, decode_mark
+from recovery.segment.marks import FILE_NAME, Mark, Marks, decode_mark
 from storage.base.errors import EnvironmentFault, ExitStatus, LogmendError, printable
 from storage.disk.state_files import drop, size_of
 
-FILE_NAME: Final = "marks.sqlite"
 SCHEMA_VERSION: Final = 1
 _APPLICATION: Final = 0x4C4D6D6B
 _SCHEMA: Final = f"""

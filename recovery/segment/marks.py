@@ -20,6 +20,8 @@ from storage.kernel.fold import SegmentFold
 from storage.kernel.scan import crc32c
 from storage.reading.log_reader import WINDOW_BYTES, SparseFile
 
+FILE_NAME: Final = "marks.sqlite"
+"""In the state directory of a guard."""
 EVENT_LIMIT: Final = 50_000
 """Producer events that are kept of a scan, and so of the fold in a mark."""
 HEADER_BYTES: Final = HEADER_V2.size

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from enum import IntEnum
 from pathlib import PurePath
 from typing import Final
@@ -27,6 +28,26 @@ class ExitStatus(IntEnum):
     BUG = 70
     INTERRUPTED = 130
     TERMINATED = 143
+
+
+_WORST_FIRST: Final = (
+    ExitStatus.INTERRUPTED,
+    ExitStatus.TERMINATED,
+    ExitStatus.BUG,
+    ExitStatus.USAGE,
+    ExitStatus.ENVIRONMENT,
+    ExitStatus.UNSUPPORTED,
+    ExitStatus.STALE,
+    ExitStatus.IN_USE,
+    ExitStatus.HELD,
+    ExitStatus.FINDINGS,
+    ExitStatus.CLEAN,
+)
+
+
+def worst(statuses: Iterable[ExitStatus]) -> ExitStatus:
+    """Return the status that several together end with; none at all is clean."""
+    return min(statuses, key=_WORST_FIRST.index, default=ExitStatus.CLEAN)
 
 
 def printable(text: object) -> str:

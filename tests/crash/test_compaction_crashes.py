@@ -129,7 +129,8 @@ def test_a_crash_leaves_each_group_as_it_was_or_as_it_was_to_be(
         assert logs(fs, compared) in allowed, sorted(logs(fs))
         assert newest(fs) == wanted
         assert plan_of(fs, OPTIONS).is_empty
-        assert not [name for name in fs.entries(PARTITION) if name.endswith((".cleaned", ".swap"))]
+        # What is `.cleaned` counts for nothing and stays: a broker or the engine removes it when it opens the log.
+        assert not [name for name in fs.entries(PARTITION) if name.endswith(".swap")]
 
     every_crash(
         lambda: on_disk(before),

@@ -129,6 +129,11 @@
         facts.push(this.fact("What was just flushed", dir.lag.bytes ? `${span(dir.lag.seconds)} behind` : "all read",
           dir.lag.bytes ? `${bytes(dir.lag.bytes)} in ${count(dir.lag.partitions, "partition")} wait` : "nothing waits", late ? "attention" : ""));
       }
+      if (dir.exposure) {
+        const { bytes: killed, power_bytes: cut, marked_bytes: marked } = dir.exposure;
+        facts.push(this.fact("If the broker were killed now", `${bytes(killed)} to read`,
+          `${bytes(cut)} after a power cut: not synced yet; ${bytes(marked)} are marked`));
+      }
       if (dir.scrub) facts.push(this.scrubFact(dir.scrub));
       if (dir.quarantine) {
         const kept = dir.quarantine;

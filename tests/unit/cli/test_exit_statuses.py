@@ -41,7 +41,7 @@ def patched(directory: Path, code: str) -> dict[str, str]:
     return {**env, "PYTHONPATH": f"{directory}:{env['PYTHONPATH']}"}
 
 
-def imported(directory: Path, names: Sequence[str], *words: str) -> list[str]:
+def imported(directory: Path, names: Sequence[str], *words: str | Path) -> list[str]:
     """Return which of these modules are imported at the end of a command."""
     code = (
         "import os, sys\n"
@@ -52,7 +52,7 @@ def imported(directory: Path, names: Sequence[str], *words: str) -> list[str]:
         "    leave(status)\n"
         "os._exit = ended\n"
     )
-    done = logmend(*words, directory / "data", env=patched(directory, code))
+    done = logmend(*words, env=patched(directory, code))
     assert done.returncode in (0, 1)
     return done.stderr.split()
 
@@ -403,14 +403,22 @@ def test_copies_go_where_quarantine_says_and_can_be_put_back(tmp_path: Path) -> 
 @pytest.mark.parametrize("command", ["verify", "plan", "recover"])
 def test_a_look_or_a_repair_imports_nothing_that_only_other_commands_need(tmp_path: Path, command: str) -> None:
     make_log_dir(tmp_path / "data", TORN)
-    assert imported(tmp_path, [*FOREIGN, "recovery.logdir.survey"], command) == ["recovery.logdir.survey"]
+    assert imported(tmp_path, [*FOREIGN, "recovery.logdir.survey"], command, tmp_path / "data") == [
+        "recovery.logdir.survey"
+    ]
 
 
 def test_verify_imports_nothing_that_changes_a_disk(tmp_path: Path) -> None:
     make_log_dir(tmp_path / "data", TORN)
-    assert imported(tmp_path, ["recovery.apply.execute", "recovery.logdir.survey"], "verify") == [
+    assert imported(tmp_path, ["recovery.apply.execute", "recovery.logdir.survey"], "verify", tmp_path / "data") == [
         "recovery.logdir.survey"
     ]
+
+
+@pytest.mark.parametrize("flag", ["--version", "--help"])
+def test_version_and_help_import_nothing_that_only_commands_need(tmp_path: Path, flag: str) -> None:
+    names = [*FOREIGN, "cli.settings", "recovery.plan.plan", "storage.disk.fs", "cli.version"]
+    assert imported(tmp_path, names, flag) == ["cli.version"]
 
 
 def test_version_is_told_for_people_and_programs() -> None:

@@ -14,8 +14,8 @@ from support.marking import mark_of
 from support.runbook_cases import sound
 
 from checkpoint.markers import decode_partition_metadata
-from recovery.segment.mark_store import FILE_NAME, MarkStore
-from recovery.segment.marks import Mark
+from recovery.segment.mark_store import MarkStore
+from recovery.segment.marks import FILE_NAME, Mark
 from storage.disk.boot import read_boot_id
 
 

@@ -16,8 +16,8 @@ from support.waiting import until
 
 from daemon.ends.tail import TailFile
 from daemon.events.names import EVENTS
-from recovery.segment.mark_store import FILE_NAME, read_marks
-from recovery.segment.marks import Mark
+from recovery.segment.mark_store import read_marks
+from recovery.segment.marks import FILE_NAME, Mark
 
 BATCH = len(batch_v2(0, 10))
 

@@ -26,10 +26,10 @@ from recovery.plan.plan import (
 )
 from recovery.plan.words import count, full_size, short_size
 from recovery.report.documents import combined_id, document, outcome_document, plan_document
-from recovery.report.outcome import Outcome, next_steps, worst
+from recovery.report.outcome import Outcome, next_steps
 from recovery.report.rows import loss_lines
 from recovery.report.text import plan_text, recover_text, verify_text
-from storage.base.errors import DiskFull, ExitStatus, LogDirInUse, ReadFault
+from storage.base.errors import DiskFull, ExitStatus, LogDirInUse, ReadFault, worst
 
 DATA = PurePath("/data")
 LOG = DATA / "orders-0/00000000000000000000.log"

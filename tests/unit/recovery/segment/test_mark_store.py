@@ -12,8 +12,8 @@ import pytest
 from support.batches import batch_v2
 from support.marking import mark_of
 
-from recovery.segment.mark_store import FILE_NAME, MarksNotWritten, MarkStore, read_marks
-from recovery.segment.marks import Mark, decode_mark
+from recovery.segment.mark_store import MarksNotWritten, MarkStore, read_marks
+from recovery.segment.marks import FILE_NAME, Mark, decode_mark
 
 LOG_DIR = Path("/data/kafka")
 
