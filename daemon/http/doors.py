@@ -12,11 +12,13 @@ from typing import Final, cast
 from aiohttp import web
 
 MAX_CONNECTIONS: Final = 64
-"""At the same time; another one is closed at once."""
+"""At the same time; another one takes the place of the one whose client has kept us waiting longest."""
 PATIENCE_SECONDS: Final = 10.0
 """For a client to send a whole request, or the next one."""
 ANSWER_SECONDS: Final = 60.0
 """For a client to take an answer that ends."""
+_PRESSED_SECONDS: Final = 5.0
+"""For the same, while others wait for a place."""
 MAX_LINE: Final = 2048
 MAX_FIELD: Final = 4096
 MAX_HEADERS: Final = 48
@@ -32,7 +34,10 @@ class Door(asyncio.Protocol):
     def __init__(self, behind: asyncio.Protocol, doors: Doors) -> None:
         self._behind, self._doors = behind, doors
         self.transport: asyncio.Transport | None = None
-        self.deadline: float | None = doors.time() + PATIENCE_SECONDS
+        self.since = doors.time()
+        """When what its client has to do began: to send a request, or to take an answer."""
+        self.deadline: float | None = self.since + PATIENCE_SECONDS
+        self.is_answered = self.is_leaving = False
         self.received = 0
         """Bytes since the last request was answered."""
 
@@ -84,11 +89,32 @@ class Doors:
         return lambda: Door(cast("asyncio.Protocol", server()), self)
 
     def take(self, door: Door) -> bool:
-        """Count a connection in; False if there are too many."""
-        if len(self._open) >= self._limit or door.transport is None:
+        """Count a connection in; False if there are too many, and each of them is being answered."""
+        is_full = sum(not other.is_leaving for other in self._open.values()) >= self._limit
+        if door.transport is None or (is_full and not self._make_room()):
             self.refused += 1
             return False
         self._open[door.transport] = door
+        return True
+
+    def _make_room(self) -> bool:
+        """Close the connection whose client has kept us waiting longest; return False if there is none.
+
+        An honest client has sent its request long before so many others have come.
+        """
+        now = self.time()
+        slow = [
+            door
+            for door in self._open.values()
+            if not door.is_leaving and door.deadline is not None
+            if not door.is_answered or now - door.since > _PRESSED_SECONDS
+        ]
+        if not slow:
+            return False
+        slowest = min(slow, key=lambda door: (door.is_answered, door.since))
+        slowest.is_leaving = True
+        assert slowest.transport is not None, "it was counted in"
+        slowest.transport.abort()
         return True
 
     def drop(self, door: Door) -> bool:
@@ -101,19 +127,20 @@ class Doors:
 
     def begun(self, request: web.BaseRequest, seconds: float | None) -> None:
         """Limit the time of the answer to a request; None for one that never ends."""
-        self._set(request, seconds)
+        self._set(request, seconds, is_answered=True)
 
     def ended(self, request: web.BaseRequest) -> None:
         """Limit the time until the next request on this connection."""
-        self._set(request, PATIENCE_SECONDS)
+        self._set(request, PATIENCE_SECONDS, is_answered=False)
         door = self._open.get(request.transport) if request.transport is not None else None
         if door is not None:
             door.received = 0
 
-    def _set(self, request: web.BaseRequest, seconds: float | None) -> None:
+    def _set(self, request: web.BaseRequest, seconds: float | None, *, is_answered: bool) -> None:
         door = self._open.get(request.transport) if request.transport is not None else None
         if door is not None:
-            door.deadline = None if seconds is None else self.time() + seconds
+            door.since, door.is_answered = self.time(), is_answered
+            door.deadline = None if seconds is None else door.since + seconds
 
     async def sweep(self) -> None:
         """Close the connections whose time is over, for ever."""

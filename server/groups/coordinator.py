@@ -13,6 +13,7 @@ from typing import NamedTuple
 from server.api.clock import Handle, Timers
 from server.api.errors import ErrorCode
 from server.groups.classic.group import Group
+from server.groups.classic.kept import bytes_of
 from server.groups.classic.member import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from server.groups.classic.world import GroupState, Identity
 from server.groups.commits import Commits
@@ -75,12 +76,28 @@ class Groups:
             answer(JoinAnswer(ErrorCode.GROUP_AUTHORIZATION_FAILED, request.member_id))
         elif shard.is_taken(group_id):
             answer(JoinAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        elif error := self._size_fault(shard.known(group_id), request):
+            answer(JoinAnswer(error, request.member_id))
         elif (group := shard.known(group_id)) is not None:
             group.join(request, answer)
         elif request.member_id:
             answer(JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         else:
             self._make_group(shard, group_id).join(request, answer)
+
+    def _size_fault(self, group: Group | None, request: JoinRequest) -> ErrorCode | None:
+        """Return why more would be kept of a member than there is room for; None if there is room."""
+        size = bytes_of(request)
+        if size > self.settings.group.most_of_member:
+            return ErrorCode.INVALID_REQUEST
+        more = size - (0 if group is None else group.kept_of(request))
+        return None if self.partitions.kept.has_room(more) else ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    def abandon(self, group_id: str, answer: Callable[[JoinAnswer], None]) -> None:
+        """Have a new member go whose connection is gone, as `Group.abandon` does."""
+        group = self._member_group(group_id)
+        if not isinstance(group, ErrorCode):
+            group.abandon(answer)
 
     def _make_group(self, shard: Shard, group_id: str) -> Group:
         """Return a new group, whose record is the first that is written of it."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from server.api.clock import Timers
 from server.api.errors import ErrorCode
+from server.groups.classic.kept import MemberBytes
 from server.groups.format.records import partition_of
 from server.groups.image import Image, read_image, read_on
 from server.groups.settings import CoordinatorSettings
@@ -33,6 +34,7 @@ class Partitions:
         self._store, self._timers, self._settings = store, timers, settings
         self.report: Callable[[str, str], None] = lambda _kind, _reason: None
         """Receives partitions that cannot be read, with the kind `coordinator`."""
+        self.kept = MemberBytes(settings.group.most_of_members)
         self.shards: list[Shard] = []
         self.faults: dict[int, str] = {}
         """Why partitions could not be read, by their numbers."""
@@ -73,7 +75,7 @@ class Partitions:
             return
         for number in range(topic.partitions):
             name = TopicPartition(OFFSETS_TOPIC, number)
-            self.shards.append(Shard(name, self._store, self._timers, self._settings))
+            self.shards.append(Shard(name, self._store, self._timers, self._settings, self.kept))
         for shard in self.shards:
             self._load(shard)
 

@@ -13,6 +13,7 @@ from engine.settings.identity import draw_id
 from server.api.clock import Handle, Timers
 from server.api.errors import ErrorCode, code_of
 from server.groups.classic.group import Group
+from server.groups.classic.kept import MemberBytes
 from server.groups.format.records import (
     GroupKey,
     GroupValue,
@@ -50,8 +51,10 @@ class NotStored(LogmendError):
 class Shard:
     """One partition: its image, its groups, and the `World` that they call."""
 
-    def __init__(self, name: TopicPartition, store: Store, timers: Timers, settings: CoordinatorSettings) -> None:
-        self.name, self._store, self._timers, self.settings = name, store, timers, settings
+    def __init__(
+        self, name: TopicPartition, store: Store, timers: Timers, settings: CoordinatorSettings, kept: MemberBytes
+    ) -> None:
+        self.name, self._store, self._timers, self.settings, self.kept = name, store, timers, settings, kept
         self.image = Image()
         self.groups: dict[str, Group] = {}
         self.fault: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

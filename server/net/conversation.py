@@ -26,6 +26,8 @@ _LONG: Final = 16 << 10
 """Bytes of a request, other than Produce, above which it is not decoded in the loop's thread."""
 _AT_A_TIME: Final = 16
 """Requests of one connection before the others have their turn."""
+_GIVEN_UP: Final = frozenset((ApiKey.FETCH, ApiKey.JOIN_GROUP))
+"""Requests that wait for what others do, and end with their connection."""
 
 
 class Sink(Protocol):
@@ -131,7 +133,7 @@ class Conversation:
         for slot in self._slots:
             slot.frame.release()
             close_files(slot.segments)
-            if slot.future is not None and (slot.is_preparing or slot.key == ApiKey.FETCH):  # others are finished
+            if slot.future is not None and (slot.is_preparing or slot.key in _GIVEN_UP):  # others are finished
                 slot.future.cancel()
         self._slots.clear()
 

@@ -16,7 +16,7 @@ from support.kio_messages import request_frame
 from wire.building import builder
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
-CREATE_TOPICS = 19
+FIND_COORDINATOR, JOIN_GROUP, CREATE_TOPICS = 10, 11, 19
 ZSTD: Final = 4
 PIECE: Final = 1 << 20
 
@@ -76,3 +76,11 @@ def metadata_of(count: int) -> bytes:
     """Return a Metadata request for so many topics that do not exist."""
     names = [{"name": f"n{number}"} for number in range(count)]
     return request(METADATA, 9, topics=names, allow_auto_topic_creation=False)
+
+
+def join_of(group: str, size: int) -> bytes:
+    """Return a JoinGroup that makes a member at once, who says so many bytes of itself and stays half an hour."""
+    return request(
+        JOIN_GROUP, 3, group_id=group, session_timeout=1_800_000, rebalance_timeout=1_800_000,
+        protocol_type="consumer", protocols=[{"name": "range", "metadata": bytes(size)}],
+    )  # fmt: skip

@@ -9,7 +9,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from attacks.hostile import large_records, many_records, metadata_of, produce
+from attacks.hostile import (
+    FIND_COORDINATOR,
+    join_of,
+    large_records,
+    many_records,
+    metadata_of,
+    produce,
+    request,
+)
 from attacks.victim import (
     FRAMES_BYTES,
     MIB,
@@ -93,3 +101,24 @@ def test_sigterm_ends_the_process_in_time_while_batches_are_walked_that_take_min
         process.send_signal(signal.SIGTERM)
         assert process.wait(STOP_SECONDS) == 0
     assert time.monotonic() - began < STOP_SECONDS
+
+
+@pytest.mark.deep
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(4 << 20) - 1024, 1_900_000], ids=["4 MB each", "1.9 MB each"])
+def test_what_members_of_groups_say_of_themselves_takes_bounded_memory(tmp_path: Path, size: int) -> None:
+    with Victim(tmp_path) as victim:
+        with Asking(victim.address) as connection:
+            connection.ask(request(FIND_COORDINATOR, 0, coordinator_key="g"))
+            until(lambda: (connection.ask(join_of("first", 1000)) or 0) > 1000)
+        before = victim.resident_bytes
+        for first in range(0, 80, 16):
+            with ExitStack() as stack:
+                connections = [stack.enter_context(Asking(victim.address)) for _ in range(16)]
+                for number, connection in enumerate(connections, first):
+                    connection.send(join_of(f"g{number}", size))
+                for connection in connections:
+                    connection.answer_bytes()
+        grown = victim.resident_bytes - before
+        assert grown < 64 * MIB + 64 * MIB, f"{grown / MIB:.0f} MiB"
+        victim.stopped(0)

@@ -187,6 +187,12 @@ class Victim:
         fields = dict(line.split(":", 1) for line in Path(f"/proc/{self.pid}/status").read_text().splitlines())
         return int(fields["VmHWM"].split()[0]) << 10
 
+    @property
+    def resident_bytes(self) -> int:
+        """The memory that it has now."""
+        fields = dict(line.split(":", 1) for line in Path(f"/proc/{self.pid}/status").read_text().splitlines())
+        return int(fields["VmRSS"].split()[0]) << 10
+
     def forget_peak(self) -> None:
         """Count the peak from now on."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from server.api.errors import ErrorCode
 from server.groups.classic.group import Group
+from server.groups.classic.kept import MemberBytes
 from server.groups.classic.member import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from server.groups.classic.world import GroupSettings
 from server.groups.format.records import GroupValue
@@ -63,6 +64,7 @@ class FakeWorld(FakeTimers):
         super().__init__()
         self.stored: list[GroupValue] = []
         self.holds, self.fails = False, ErrorCode.NONE
+        self.kept = MemberBytes(1 << 30)
         self._ids = itertools.count(1)
         self._held: list[Callable[[ErrorCode], None]] = []
 

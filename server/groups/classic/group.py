@@ -41,6 +41,7 @@ class Group:
         """Begin the sessions of members that were restored; a group that is too large by now rebalances."""
         for member in self.facts.roster:
             self._sessions.extend(member)
+            self._world.kept.charge(member)
         if len(self.facts.roster) > self._settings.max_size:
             self._rebalance.prepare()
 
@@ -109,7 +110,24 @@ class Group:
         """End: every waiting client is answered, no timer is left."""
         self._rebalance.die()
         for member in self.facts.roster:
+            self._world.kept.release(member)
             member.dismiss(error)
+
+    def kept_of(self, request: JoinRequest) -> int:
+        """Return the bytes that are kept already of the one that asks to join."""
+        member_id = request.member_id or self.facts.roster.static.get(request.instance_id or "", "")
+        member = self.facts.roster.members.get(member_id)
+        return 0 if member is None else member.charged
+
+    def abandon(self, answer: Callable[[JoinAnswer], None]) -> None:
+        """Take out the new member whose request to join had this `answer`: its connection is gone before there was one.
+
+        A member that has been in a generation stays until its session ends.
+        """
+        for member in self.facts.roster:
+            if member.awaits_join is answer and member.is_new:
+                self._rebalance.remove(member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+                self._rebalance.complete_if_all_are_in()
 
     def _join_new(self, request: JoinRequest, answer: Callable[[JoinAnswer], None]) -> None:
         name = request.client_id if request.instance_id is None else request.instance_id
@@ -128,6 +146,7 @@ class Group:
             has_news = has_news or member.member_id == self.facts.roster.leader
         if has_news or self.facts.state is GroupState.PREPARING:
             member.ask_again(request, answer)
+            self._world.kept.charge(member)
             self._rebalance.request()
         else:  # the answer was lost, or the rebalance that it joins is over
             answer(self.facts.joined(member))
@@ -151,6 +170,7 @@ class Group:
         leader, old = facts.roster.leader, self._rename(request.instance_id or "", member_id)
         member = facts.roster.members[member_id]
         member.ask_again(request, answer)
+        self._world.kept.charge(member)
         self._sessions.extend(member)
         if facts.state is GroupState.COMPLETING:
             self._rebalance.prepare()
@@ -195,3 +215,4 @@ class Group:
         current.session_timeout_ms, current.rebalance_timeout_ms = old.session_timeout_ms, old.rebalance_timeout_ms
         self._rename(old.instance_id or "", old.member_id)
         self._sessions.extend(roster.members[old.member_id])
+        self._world.kept.charge(roster.members[old.member_id])

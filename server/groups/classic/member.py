@@ -94,6 +94,8 @@ class Member:
     is_new: bool = False
     """Whether it has never been in a generation: then it may expire while it waits."""
     timer: Handle | None = None
+    charged: int = 0
+    """The bytes that `MemberBytes` counts for it."""
 
     @classmethod
     def of(cls, request: JoinRequest, member_id: str, answer: Callable[[JoinAnswer], None]) -> Member:

@@ -60,6 +60,7 @@ class Rebalance:
         if self._facts.state is GroupState.PREPARING and self._facts.previous is GroupState.EMPTY:
             self._has_joined = True
         self._facts.roster.add(member)
+        self._world.kept.charge(member)
         self.sessions.extend(member, self._settings.new_member_timeout_ms)
         self.request()
 
@@ -67,6 +68,7 @@ class Rebalance:
         """Take a member out, and answer with `error` what it waits for; nothing if the id is unknown."""
         self.sessions.release(member_id)
         if (member := self._facts.roster.remove(member_id)) is not None:
+            self._world.kept.release(member)
             member.dismiss(error)
 
     def complete_if_all_are_in(self) -> None:
@@ -142,6 +144,7 @@ class Rebalance:
     def _hand_out(self, assignments: dict[str, bytes], error: ErrorCode) -> None:
         for member in self._facts.roster:
             member.assignment = assignments.get(member.member_id, b"")
+            self._world.kept.charge(member)
             if member.awaits_sync is not None:
                 member.answer_sync(SyncAnswer(error) if error else self._facts.synced(member))
                 self.sessions.extend(member)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from server.api.clock import Handle, Timers
 from server.groups.classic.member import Member
+from server.groups.classic.world import World
 
 
 class Timer:
@@ -34,9 +35,9 @@ class Sessions:
     """
 
     def __init__(
-        self, timers: Timers, session_ended: Callable[[Member], None], reservation_ended: Callable[[], None]
+        self, world: World, session_ended: Callable[[Member], None], reservation_ended: Callable[[], None]
     ) -> None:
-        self._timers, self._session_ended, self._reservation_ended = timers, session_ended, reservation_ended
+        self._world, self._session_ended, self._reservation_ended = world, session_ended, reservation_ended
         self._reserved: dict[str, Handle] = {}
 
     @property
@@ -48,11 +49,12 @@ class Sessions:
         """Begin the session of a member again; `timeout_ms` replaces its own timeout this time."""
         member.stop_timer()
         delay_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
-        member.timer = self._timers.call_later(delay_ms, lambda: self._session_ended(member))
+        member.timer = self._world.call_later(delay_ms, lambda: self._session_ended(member))
 
     def reserve(self, member_id: str, timeout_ms: int) -> None:
         """Keep an id for the client that received it."""
-        self._reserved[member_id] = self._timers.call_later(timeout_ms, lambda: self._expire(member_id))
+        self._reserved[member_id] = self._world.call_later(timeout_ms, lambda: self._expire(member_id))
+        self._world.kept.reserve(member_id)
 
     def is_reserved(self, member_id: str) -> bool:
         """Return whether an id is kept for a client."""
@@ -62,6 +64,7 @@ class Sessions:
         """Keep an id no longer."""
         if (handle := self._reserved.pop(member_id, None)) is not None:
             handle.cancel()
+            self._world.kept.forget(member_id)
 
     def release_all(self) -> None:
         """Keep no id any longer."""
@@ -69,7 +72,8 @@ class Sessions:
             self.release(member_id)
 
     def _expire(self, member_id: str) -> None:
-        if self._reserved.pop(member_id, None) is not None:
+        if member_id in self._reserved:
+            self.release(member_id)
             self._reservation_ended()
 
 

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 from server.api.clock import Timers
 from server.api.errors import ErrorCode
+from server.groups.classic.kept import MemberBytes
 from server.groups.format.records import GroupValue
 from storage.base.units import INT32_MAX
 
@@ -35,10 +36,18 @@ class GroupSettings:
     max_session_timeout_ms: int = 1_800_000
     new_member_timeout_ms: int = 300_000
     max_size: int = INT32_MAX
+    most_of_member: int = 2 << 20
+    """Bytes that are kept of one member."""
+    most_of_members: int = 64 << 20
+    """Bytes that are kept of all members of all groups."""
 
 
 class World(Timers, Protocol):
     """The services that a group calls."""
+
+    @property
+    def kept(self) -> MemberBytes:
+        """Return the bytes of members, of all groups together."""
 
     def new_id(self) -> str:
         """Return a new member id."""

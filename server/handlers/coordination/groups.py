@@ -95,7 +95,16 @@ class _Served:
             can_skip_assignment=call.version >= _SKIPS,
         )
         future: asyncio.Future[Values] = asyncio.get_running_loop().create_future()
-        self._groups.join(body.group_id, request, lambda answer: _answer(future, _joined(answer, call.version)))
+
+        def answer(given: JoinAnswer) -> None:
+            _answer(future, _joined(given, call.version))
+
+        def ended(future: asyncio.Future[Values]) -> None:
+            if future.cancelled():
+                self._groups.abandon(body.group_id, answer)
+
+        future.add_done_callback(ended)
+        self._groups.join(body.group_id, request, answer)
         return future
 
     def sync(self, call: Call) -> Awaitable[Values]:

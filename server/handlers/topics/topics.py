@@ -6,7 +6,7 @@ There is one node, so one replica. Source: Apache Kafka 4.3.0, ControllerApis, R
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ from storage.base.names import INTERNAL_TOPICS
 
 MOST_AT_ONCE: Final = 10_000
 """Partitions that one request may make."""
+MOST_MS: Final = 20_000
+"""For how long one request goes on to the next topic: each is synced by itself."""
 _DEFAULT: Final = -1
 _NO_ID: Final = bytes(16)
 _CONFIG_KEYS: Final = ("name", "value", "read_only", "config_source", "is_sensitive")
@@ -54,6 +56,22 @@ def refusal_of(error: LogmendError) -> tuple[ErrorCode, str]:
     return code, "the disk fails" if code is ErrorCode.KAFKA_STORAGE_ERROR else str(error)
 
 
+class _Budget:
+    """How much one request may make, and until when it may begin with another topic."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms, self._ends_ms, self._left = now_ms, now_ms() + MOST_MS, MOST_AT_ONCE
+
+    def take(self, partitions: int) -> None:
+        """Take so many partitions from it; raises `Refusal`."""
+        self._left -= partitions
+        if self._left < 0:
+            raise Refusal(ErrorCode.POLICY_VIOLATION, f"more than {MOST_AT_ONCE} partitions in one request")
+        if self._now_ms() >= self._ends_ms:
+            reason = f"{MOST_MS // 1000} s have passed, this one was not begun; ask for it again"
+            raise Refusal(ErrorCode.REQUEST_TIMED_OUT, reason)
+
+
 class TopicChanges:
     """Makes topics and partitions."""
 
@@ -66,16 +84,14 @@ class TopicChanges:
     async def create_topics(self, call: Call) -> Values:
         body = call.body
         counts = Counter(topic.name for topic in body.topics)
-        budget = MOST_AT_ONCE
+        budget = _Budget(self._now_ms)
         results: dict[str, Values] = {}
         for topic in body.topics:
             try:
                 if counts[topic.name] > 1:
                     raise Refusal(ErrorCode.INVALID_REQUEST, "the same topic twice")
                 partitions = self._partitions_of(topic)
-                budget -= partitions
-                if budget < 0:
-                    raise Refusal(ErrorCode.POLICY_VIOLATION, f"more than {MOST_AT_ONCE} partitions in one request")
+                budget.take(partitions)
                 outcome: TopicView | LogmendError = await self._create(topic, partitions, only_judge=body.validate_only)
             except LogmendError as error:
                 outcome = error
@@ -143,16 +159,14 @@ class TopicChanges:
     async def create_partitions(self, call: Call) -> Values:
         body = call.body
         counts = Counter(topic.name for topic in body.topics)
-        budget = MOST_AT_ONCE
+        budget = _Budget(self._now_ms)
         results: dict[str, Values] = {}
         for topic in body.topics:
             code, reason = ErrorCode.NONE, None
             try:
                 if counts[topic.name] > 1:
                     raise Refusal(ErrorCode.INVALID_REQUEST, "the same topic twice")
-                budget -= self._added(topic)
-                if budget < 0:
-                    raise Refusal(ErrorCode.POLICY_VIOLATION, f"more than {MOST_AT_ONCE} partitions in one request")
+                budget.take(self._added(topic))
                 if not body.validate_only:
                     await self._add(topic)
             except LogmendError as error:

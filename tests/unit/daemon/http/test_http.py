@@ -258,34 +258,37 @@ def test_rubbish_gets_an_error_and_no_words_of_ours(server: HttpServer) -> None:
     assert b"Traceback" not in answer
 
 
-def test_one_connection_too_many_is_closed_and_the_others_are_served(server: HttpServer) -> None:
-    held = [dial(server) for _ in range(MAX_CONNECTIONS)]
-    try:
-        deadline = time.monotonic() + 10
-        refused = False
-        while not refused and time.monotonic() < deadline:  # the server counts them in as it gets to them
-            with dial(server) as extra:
-                extra.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-                try:
-                    refused = extra.recv(1) == b""
-                except ConnectionResetError:
-                    refused = True
-        assert refused
-        held[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert held[0].recv(12) == b"HTTP/1.1 200"
-    finally:
-        for each in held:
-            each.close()
-    assert _answers_again(server)
+def test_four_hundred_slow_clients_keep_nobody_out(server: HttpServer) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(400):
+            slow = stack.enter_context(dial(server))
+            with contextlib.suppress(ConnectionError):
+                slow.sendall(b"GET /status HTTP/1.1\r\nHost: loc")
+            if number % 50 == 0:
+                assert ask(server, "/healthz").status == 200
+        assert ask(server, "/healthz").status == 200
 
 
-def _answers_again(server: HttpServer) -> bool:
-    for _ in range(100):
-        try:
-            return ask(server, "/healthz").status == 200
-        except ConnectionError:
-            continue
-    return False
+def test_a_client_that_is_being_answered_keeps_its_place(server: HttpServer) -> None:
+    with following(server) as stream, contextlib.ExitStack() as stack:
+        assert next(stream)[0] == "full"
+        for _ in range(2 * MAX_CONNECTIONS):
+            stack.enter_context(dial(server))
+        assert ask(server, "/healthz").status == 200
+        assert next(stream)
+
+
+def test_with_all_places_taken_the_client_that_has_waited_longest_goes(
+    monkeypatch: pytest.MonkeyPatch, server: HttpServer
+) -> None:
+    monkeypatch.setattr("daemon.http.doors.PATIENCE_SECONDS", 600.0)
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(dial(server)) for _ in range(MAX_CONNECTIONS)]
+        assert ask(server, "/healthz").status == 200
+        with contextlib.suppress(ConnectionResetError):
+            assert held[0].recv(1) == b""
+        held[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert held[-1].recv(12) == b"HTTP/1.1 200"
 
 
 def test_a_client_that_does_not_finish_its_request_is_let_go(

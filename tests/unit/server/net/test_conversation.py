@@ -18,7 +18,7 @@ from wire.frame import Budget, Frame
 from wire.messages import Request
 from wire.segments import FileRange, Segment
 
-PRODUCE, METADATA, HEARTBEAT = 0, 3, 12
+PRODUCE, METADATA, JOIN_GROUP, HEARTBEAT = 0, 3, 11, 12
 LIMITS = Limits()
 
 
@@ -52,7 +52,7 @@ class Talk:
         self.answers: list[asyncio.Future[Any]] = []
         self.sink, self.tally, self.budget = Sent(), Tally(), Budget(1 << 30)
         self.account = self.budget.account()
-        handlers = {PRODUCE: self.later, METADATA: self.at_once, HEARTBEAT: self.later}
+        handlers = {PRODUCE: self.later, METADATA: self.at_once, HEARTBEAT: self.later, JOIN_GROUP: self.later}
         self.dispatcher = Dispatcher(handlers, ListenerInfo("here", 9092), lambda: 5)
         self.conversation = Conversation(self.dispatcher, self.sink, Client("127.0.0.1"), limits, self.tally, None)
 
@@ -188,6 +188,22 @@ def test_memory_is_given_back_with_the_answer_and_with_the_end() -> None:
         assert 0 < talk.budget.used < before
         talk.conversation.over()
         assert talk.budget.used == 0
+
+    run(test)
+
+
+def test_a_request_to_join_a_group_is_given_up_with_its_connection_and_an_append_is_not() -> None:
+    async def test() -> None:
+        talk = Talk()
+        talk.ask((JOIN_GROUP, 1))
+        talk.conversation.over()
+        other = Talk()
+        other.ask((PRODUCE, 1))
+        other.conversation.over()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert talk.answers[0].cancelled()
+        assert not other.answers[0].cancelled()
 
     run(test)
 
