@@ -53,7 +53,7 @@ else
 endif
 endif
 
-test: tools ## run the tests that find most: ten to twelve minutes on two cores
+test: tools ## run the tests that find most: a quarter of an hour on two cores
 	$(PYTEST) --ignore tests/tidy -m "not deep"
 
 test-all: tools ## run the tests that `make test` leaves out: long sweeps, clusters, power cuts, machines that boot

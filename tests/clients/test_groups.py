@@ -66,7 +66,7 @@ def test_two_members_share_and_the_one_that_stays_takes_all(
         described = clients("java").ask("describe_group", group=group)
         return (described["state"], described["members"]) == ("Stable", 2)
 
-    until(is_settled, 60)  # a cooperative strategy may rebalance once more, with the shares that are there
+    assert until(is_settled, 60)  # a cooperative strategy may rebalance once more, with the shares that are there
     wait_for_values([first, second], send(clients, name, 4, 0, EACH))
     first.leave()
     wait_for_shares([second], [4])
