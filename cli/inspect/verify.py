@@ -57,7 +57,8 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         from cli.inspect.verify_file import verify_file  # noqa: PLC0415 (with the dump of every format: 20 ms)
 
         outcomes += [verify_file(fs, path, options) for path in files]
-    outcomes = with_flags(outcomes, flags_of(arguments, options))
+    flags = flags_of(arguments, options)
+    outcomes = [with_flags(outcome, flags) for outcome in outcomes]
     status = tell(console, outcomes, lambda outcome: verify_text(outcome, console.style))
     if console.json:
         parts = [outcome_document(outcome) for outcome in outcomes]

@@ -41,4 +41,4 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
     ]
     outcomes = carry_out_all(console, settings, orders, keeping)
     flags = {one.log_dir: flags_of(arguments, one.options) for one in wanted}
-    return tell_done(console, "apply", [o for outcome in outcomes for o in with_flags([outcome], flags[outcome.path])])
+    return tell_done(console, "apply", [with_flags(outcome, flags[outcome.path]) for outcome in outcomes])

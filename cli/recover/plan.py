@@ -78,7 +78,7 @@ def show_plan(
     with reporting(console, settings) as reporter:
         work = Work(fs, reporter, jobs_each(settings, len(targets)), find_marks=find_marks)
         outcomes = [*look_at_all(work, targets, options), *outcomes]
-    outcomes = with_flags(outcomes, flags)
+    outcomes = [with_flags(outcome, flags) for outcome in outcomes]
     if replicas.sources:
         outcomes = [
             o._replace(healing=preview(fs, o.plan, replicas)) if o.plan is not None else o for o in outcomes

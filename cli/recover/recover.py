@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace, console: Console, environment: Mapping[st
         for target in targets
     ]
     outcomes = carry_out_all(console, settings, orders, keeping, find_marks)
-    return tell_done(console, "recover", with_flags([*outcomes, *failed], flags))
+    return tell_done(console, "recover", [with_flags(outcome, flags) for outcome in (*outcomes, *failed)])
 
 
 def tell_done(console: Console, name: str, outcomes: Sequence[Outcome]) -> ExitStatus:

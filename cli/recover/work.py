@@ -249,14 +249,11 @@ def events_of(outcome: Outcome) -> Iterator[dict[str, object]]:
     yield {"event": "log_dir_finished", **document}
 
 
-def with_flags(outcomes: Iterable[Outcome], flags: Flags) -> list[Outcome]:
-    """Return the outcomes with the flags that the commands which they propose need as well."""
-    return [
-        outcome._replace(flags=flags, hint=next_step(outcome.error, flags))
-        if isinstance(outcome.error, LogDirInUse | NoRoom)
-        else outcome._replace(flags=flags)
-        for outcome in outcomes
-    ]
+def with_flags(outcome: Outcome, flags: Flags) -> Outcome:
+    """Return an outcome with the flags that the commands which it proposes need as well."""
+    if isinstance(outcome.error, LogDirInUse | NoRoom):
+        return outcome._replace(flags=flags, hint=next_step(outcome.error, flags))
+    return outcome._replace(flags=flags)
 
 
 def tell(console: Console, outcomes: Sequence[Outcome], text: Callable[[Outcome], str]) -> ExitStatus:

@@ -12,6 +12,8 @@ import os
 from pathlib import PurePath
 from typing import Final, NamedTuple, Self
 
+from daemon.ledger.disk import SAFE_TO_READ
+from recovery.segment.marks import HEADER_BYTES
 from storage.base.errors import FileVanished, LogmendError
 from storage.base.rows import BatchRows, Stop
 from storage.disk.buffers import page_aligned
@@ -19,11 +21,9 @@ from storage.disk.file_stat import stat_of
 from storage.disk.fs import FileKind, FileStat, read_fault
 from storage.kernel.fold import SegmentFold
 
-HEADER_BYTES: Final = 61
 WINDOW: Final = 1 << 20
 LARGEST_BATCH: Final = 32 << 20
 """A batch that is larger ends the following of its segment: it would take the memory of all others."""
-_SAFE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _SIZE_FIELD: Final = slice(8, 12)
 _BEFORE_SIZE: Final = 12
 _ROWS: Final = 1024
@@ -63,7 +63,7 @@ class TailFile:
         """Open it; with `memory_only`, reading what is not in memory raises `NotInMemory`."""
         self.path, self._memory_only = path, memory_only
         try:
-            self._descriptor = os.open(path, _SAFE)
+            self._descriptor = os.open(path, SAFE_TO_READ)
         except OSError as error:
             raise read_fault("opening", path, error) from error
         try:

@@ -27,7 +27,7 @@ from storage.disk.fs import OsFs, ReadFile, ReadFs, read_all, read_fault
 BLOCK: Final = 4096
 """Alignment that every common device and file system accepts for O_DIRECT."""
 CHUNK: Final = 1 << 20
-_SAFE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+SAFE_TO_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECT: Final = os.O_DIRECT
 _LOG: Final = FileRole.LOG.value
 _ENTRY: Final = struct.Struct(">ii")
@@ -105,7 +105,7 @@ class DeviceFile:
 
     def _through_the_cache(self) -> None:
         os.close(self._descriptor)
-        self._descriptor, self._direct = os.open(self._path, _SAFE), False
+        self._descriptor, self._direct = os.open(self._path, SAFE_TO_READ), False
 
     def _read_cached(self, position: int, target: memoryview) -> int:
         # Without reading ahead: the pages that it loads would be resident the next time, and stay.
@@ -144,11 +144,11 @@ def _open(path: PurePath) -> tuple[int, bool, int]:
     direct = bool(_DIRECT)
     try:
         try:
-            descriptor = os.open(path, _SAFE | _DIRECT)
+            descriptor = os.open(path, SAFE_TO_READ | _DIRECT)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            descriptor, direct = os.open(path, _SAFE), False
+            descriptor, direct = os.open(path, SAFE_TO_READ), False
         found = os.fstat(descriptor)
         if not stat_bits.S_ISREG(found.st_mode):
             os.close(descriptor)
@@ -200,7 +200,7 @@ class Disk:
         caller checks the batches there. Raises nothing: without an index, reading begins at 0.
         """
         try:
-            descriptor = os.open(path, _SAFE)
+            descriptor = os.open(path, SAFE_TO_READ)
         except OSError:
             return 0
         try:

@@ -176,7 +176,7 @@ class Coverage(NamedTuple):
     """Bytes of logs that were read whole, from the segment of the recovery point on and below, and those that were not.
 
     Of a log that was not read whole a quick look has seen the ends. `marked` of the unflushed bytes were read by a
-    guard and not again: of each log, so many milliseconds before or later. None: nobody can tell.
+    guard and not again: of each log, so many milliseconds before or later. None: unknown.
     """
 
     unflushed: int = 0

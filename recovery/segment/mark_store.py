@@ -122,7 +122,7 @@ class FoundMarks(NamedTuple):
 def read_marks(state_dir: PurePath, log_dir: PurePath) -> FoundMarks:
     """Return the marks that the guard of a state directory has left of a log directory.
 
-    Changes nothing and waits for nobody: whatever is the matter with the file, there are no marks then.
+    Changes nothing and never waits for a lock: whatever is the matter with the file, there are no marks then.
     """
     path = state_dir / FILE_NAME
     try:

@@ -139,7 +139,7 @@ class Circumstances(NamedTuple):
     index_interval_bytes: int
     max_index_size: int
     boot_id: str
-    """Of the running system; empty where nobody knows."""
+    """Of the running system; empty where it is unknown."""
 
 
 def prove(mark: Mark, file: ReadFile, files: SegmentFiles, now: Circumstances) -> str | None:

@@ -77,7 +77,7 @@ class SegmentReport:
         """Length of index files that only have zero bytes behind it."""
         self.scanned_bytes = 0
         self.marked_bytes = 0
-        """Bytes of these that a guard has read, and nobody since; it had done so by `marked_ms`."""
+        """Bytes of these that a guard has read and this scan has not; it had done so by `marked_ms`."""
         self.marked_ms: int | None = None
         self.overflow_at: int | None = None
         """Offset of the first batch that does not fit the 32-bit relative range of the segment."""

@@ -1,4 +1,4 @@
-"""What the store of marks keeps, and that whoever reads it neither changes anything nor waits."""
+"""What the store of marks keeps, and that a reader neither changes anything nor waits."""
 
 from __future__ import annotations
 
